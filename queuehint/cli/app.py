@@ -22,6 +22,7 @@ from queuehint.cli.said import Commands
 from queuehint.cli.signal import signal
 from queuehint.cli.simulate import simulate
 from queuehint.cli.trace import check_trace, trace
+from queuehint.cli.web import web
 from queuehint.cli.worker import worker
 from queuehint.cli.workers import workers
 
@@ -51,7 +52,7 @@ def options(
 
 
 PANELS: dict[str | None, tuple[Callable[..., None], ...]] = {
-    None: (worker, lead, doctor, simulate),
+    None: (worker, lead, web, doctor, simulate),
     "Look": (ls, show, why, tree, graph, top, watch, stats, pauses, workers, export, trace, check_trace),
     "Order": (enqueue, signal, cancel, retry, run_now, pause, resume, close, reopen, drain, delete),
 }

@@ -101,7 +101,12 @@ def test_the_wheel_holds_the_package_whole_and_nothing_else(built: Built) -> Non
         for path in (ROOT / "queuehint").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {"queuehint/py.typed", "queuehint/backends/redis/lua/probe.lua"} <= package
+    assert {
+        "queuehint/py.typed",
+        "queuehint/backends/redis/lua/probe.lua",
+        "queuehint/web/static/board.css",
+        "queuehint/web/templates/index.html",
+    } <= package
     assert {name for name in names if not name.startswith(info)} == package | {"_queuehint_hypothesis.py"}
     licences = {name for name in names if "/licenses/" in name}
     assert licences == {f"{info}licenses/LICENSE"}, "no file of others is in the wheel"

@@ -1,0 +1,29 @@
+"""
+A board: an HTTP API and pages for those who look after jobs, as an ASGI application. It needs the extra ``web``.
+
+>>> from queuehint import Scheduler
+>>> from queuehint.web import Access, make_app
+>>> app = make_app(Scheduler(), auth=lambda request: Access(name="ann", write=True))
+
+- `routes` is the table of all questions and orders; bodies, parameters and ``openapi.json`` follow from the kinds of
+  the values that it names (`forms`).
+- `access` says who may do what, `scope` what belongs to a path, `store` how long and how often a store is asked,
+  `board` joins them: by `Asker.answer` both the API and the pages ask.
+- To add a question, add a row to `ROUTES`. To add a page, write a function in a module of `pages`, a template, and a
+  row of `pages.PAGES`; its docstring says what a page is given.
+"""
+
+from __future__ import annotations
+
+from queuehint.errors import MissingExtraError
+
+try:
+    import jinja2  # noqa: F401
+    import starlette  # noqa: F401
+except ImportError:
+    raise MissingExtraError("web", "the board and its HTTP API") from None
+
+from queuehint.web.access import Access, BasicAuth
+from queuehint.web.app import make_app
+
+__all__ = ["Access", "BasicAuth", "make_app"]

@@ -1,0 +1,154 @@
+"""Who may ask and order what: `Access`, and the checks of a request that go before its answer."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote, urlsplit
+
+import attrs
+
+from queuehint.errors import InvalidJobTypeError, shown
+from queuehint.schema.checks import check_bool, check_str
+from queuehint.values.hint import Path, is_prefix, parse_path, queue_key
+from queuehint.web.problems import Refused
+
+if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
+
+CLOSED = (
+    "this board is closed: say who may use it, as in make_app(sched, auth=lambda request: Access(write=True)), "
+    "where None refuses a request"
+)
+
+
+def _path(value: Any) -> Path:
+    return parse_path(value, parameter="scope")
+
+
+@attrs.frozen(kw_only=True)
+class Access:
+    """
+    What a user of the board may do.
+
+    Args:
+        name: the user's, for the log of orders.
+        read: may ask questions.
+        write: may give orders.
+        arguments: may see arguments, results and headers of jobs, and what was given with a signal.
+        scope: every question and order is about jobs at or below this path; ``[]`` is the whole namespace, jobs without
+            a place included.
+
+    >>> Access(scope=["tenants", "t1"]).prefix
+    'tenants:t1/'
+
+    .. versionadded:: 1.0.0
+    """
+
+    name: str = attrs.field(default="", validator=lambda _, __, value: check_str(value, parameter="name"))
+    read: bool = attrs.field(default=True, validator=lambda _, __, value: check_bool(value, parameter="read"))
+    write: bool = attrs.field(default=False, validator=lambda _, __, value: check_bool(value, parameter="write"))
+    arguments: bool = attrs.field(
+        default=False, validator=lambda _, __, value: check_bool(value, parameter="arguments")
+    )
+    scope: Path = attrs.field(default=(), converter=_path)
+
+    @property
+    def prefix(self) -> str:
+        """What ids, keys, flows and signals that are made in this scope begin with, so that no other scope has them."""
+        return f"{quote(queue_key(self.scope), safe=':')}/" if self.scope else ""
+
+    def holds(self, path: Path) -> bool:
+        """Return whether a path is at or below the scope."""
+        return is_prefix(self.scope, path)
+
+
+Auth: TypeAlias = Callable[[Any], Access | Awaitable[Access | None] | None]
+"""Takes a request of Starlette, and returns what its sender may do; None refuses it."""
+
+
+class BasicAuth:
+    """
+    One user with a password, as browsers ask for them; send it by TLS alone.
+
+    Args:
+        user, password: what is asked for.
+        access: what this user may do.
+    """
+
+    challenge = 'Basic realm="queuehint", charset="UTF-8"'
+
+    def __init__(self, user: str, password: str, access: Access) -> None:
+        self._expected = f"{user}:{password}".encode()
+        self._access = access
+
+    def __call__(self, request: HTTPConnection) -> Access | None:
+        """Return the access of a request with the right password."""
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        try:
+            said = base64.b64decode(given, validate=True)
+        except (binascii.Error, ValueError):
+            return None
+        is_right = hmac.compare_digest(said, self._expected)
+        return self._access if is_right and scheme.lower() == "basic" else None
+
+
+async def admit(request: HTTPConnection, auth: Auth | None) -> Access:
+    """
+    Return what the sender of a request may do.
+
+    Raises:
+        Refused: nothing.
+    """
+    if auth is None:
+        raise Refused(403, "closed", CLOSED)
+    found = auth(request)
+    if inspect.isawaitable(found):
+        found = await found
+    if found is None:
+        challenge = getattr(auth, "challenge", None)
+        if challenge is None:
+            raise Refused(403, "forbidden", "auth has refused this request")
+        raise Refused(401, "unauthorized", "a user and a password are needed", {"WWW-Authenticate": challenge})
+    if not isinstance(found, Access):
+        raise InvalidJobTypeError(f"auth must return Access or None, got {type(found).__name__}: {shown(found)}")
+    return found
+
+
+def check_host(request: HTTPConnection, hosts: frozenset[str] | None) -> None:
+    """
+    Refuse a request for another host: a page whose name leads here by DNS could else read as from the same origin.
+
+    Raises:
+        Refused: the host is none of *hosts*.
+    """
+    name = request.headers.get("host", "")
+    if hosts is not None and _host(name) not in hosts:
+        raise Refused(421, "misdirected", f"this board answers for {', '.join(sorted(hosts))}, not for {shown(name)}")
+
+
+def _host(name: str) -> str:
+    try:
+        return urlsplit(f"//{name}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def check_origin(request: HTTPConnection) -> None:
+    """
+    Refuse an order that the page of another site has a browser send; programs other than browsers say no origin.
+
+    Raises:
+        Refused: the order comes from another site.
+    """
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None:
+        is_own = site == "same-origin"
+    else:
+        is_own = origin is None or origin.partition("://")[2] == request.headers.get("host")
+    if not is_own:
+        raise Refused(403, "cross-site", f"an order of another site is refused: {shown(site or origin)}")

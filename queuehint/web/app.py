@@ -1,0 +1,246 @@
+"""
+The ASGI application of a board: routing, headers, and the answers to what is refused.
+
+Order of what a request goes through: headers of the answer, the host, who asks, where an order comes from, the rights,
+the scope, the store.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, QueueHintError
+from queuehint.scheduler.scheduler import Scheduler
+from queuehint.schema.checks import check_bool, check_callable, check_instance, check_name
+from queuehint.web import pages
+from queuehint.web.access import Auth, admit, check_host, check_origin
+from queuehint.web.board import Asker, Board, check_colour
+from queuehint.web.forms import read, read_json, read_query, written
+from queuehint.web.problems import Refused, failure, refusal
+from queuehint.web.routes import ROUTES
+from queuehint.web.routes import Route as Row
+from queuehint.web.store import BoundedStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+BODY_BYTES_MAX: Final = 8 << 20
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""Of every answer."""
+API: Final = "/api/v1"
+
+
+def make_app(
+    *schedulers: Scheduler,
+    auth: Auth | None = None,
+    read_only: bool = False,
+    label: str | None = None,
+    colour: str | None = None,
+    hosts: Collection[str] | None = None,
+) -> ASGIApp:
+    """
+    Return the board of one or several namespaces as an ASGI application.
+
+    ``app.mount("/queuehint", make_app(sched, auth=...))`` puts it into one of Starlette or FastAPI.
+
+    Args:
+        schedulers: whose jobs; of several each is below the name of its namespace, which no two may share.
+        auth: takes a request of Starlette and returns an `Access`, or None to refuse; it may be asynchronous. Without
+            it every request is refused.
+        read_only: take no orders, whatever an `Access` says.
+        label, colour: which environment it is, for people: a text, and red, orange, green, blue or grey.
+        hosts: answer requests for these host names alone; None for any.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: naming the parameter and the value.
+
+    .. versionadded:: 1.0.0
+    """
+    stores: dict[str, BoundedStore] = {}
+    for scheduler in schedulers:
+        name = check_instance(scheduler, Scheduler, parameter="schedulers").namespace
+        if name in stores:
+            raise InvalidJobError(f"schedulers: two of them have the namespace {name!r}")
+        stores[name] = BoundedStore(scheduler)
+    if not stores:
+        raise InvalidJobTypeError("make_app() needs a scheduler")
+    board = Board(
+        stores=stores,
+        auth=None if auth is None else check_callable(auth, parameter="auth"),
+        read_only=check_bool(read_only, parameter="read_only"),
+        label=None if label is None else check_name(label, parameter="label"),
+        colour=check_colour(colour),
+        hosts=None if hosts is None else frozenset(hosts),
+    )
+    return _Guarded(Starlette(routes=_routes(board), exception_handlers=_HANDLERS), board)
+
+
+# --- routing -------------------------------------------------------------------------------------------------------
+
+
+def _routes(board: Board) -> list[Any]:
+    names = list(board.stores)
+    if len(names) == 1:
+        shown: list[Any] = _routes_of(board, names[0])
+    else:
+        shown = [Mount(f"/{quote(name)}", routes=_routes_of(board, name)) for name in names]
+        shown.append(Route("/", _asking(board, names[0], pages.namespaces)))
+    return [
+        Route("/healthz", _healthy),
+        Route("/robots.txt", _robots),
+        Mount("/static", StaticFiles(directory=pages.STATIC), name="static"),
+        *shown,
+    ]
+
+
+def _routes_of(board: Board, namespace: str) -> list[Any]:
+    rows = [Route(API + row.path, _row(board, namespace, row), methods=[row.method]) for row in ROUTES]
+    return rows + [
+        Route(page.path, _asking(board, namespace, page.show), methods=[page.method]) for page in pages.PAGES
+    ]
+
+
+def _asking(
+    board: Board, namespace: str, show: Callable[[Asker, Request], Awaitable[Response]]
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint that lets in who may come in."""
+
+    async def endpoint(request: Request) -> Response:
+        access = await admit(request, board.auth)
+        if request.method == "POST":
+            check_origin(request)
+        return await show(Asker(board=board, namespace=namespace, access=access), request)
+
+    return endpoint
+
+
+def _row(board: Board, namespace: str, row: Row) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint of a row of the table."""
+
+    async def show(asker: Asker, request: Request) -> Response:
+        asker.check(row)
+        bound = {row.bind[name]: unquote(value) for name, value in request.path_params.items()}
+        if row.is_order:
+            asked = read(row.asks, read_json(await _body(request)), **bound)
+        else:
+            asked = read_query(row.asks, request.query_params, set(request.query_params), **bound)
+        answer = await asker.answer(row.name, asked)
+        return JSONResponse(written(answer, in_scope=bool(asker.access.scope)), headers={"Cache-Control": "no-store"})
+
+    return _asking(board, namespace, show)
+
+
+async def _body(request: Request) -> bytes:
+    """Return the body of an order, which has to be JSON of a bounded size."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_BYTES_MAX:
+            raise Refused(413, "too-large", f"the body is more than {BODY_BYTES_MAX} bytes, the limit")
+    if body and kind != "application/json":
+        raise Refused(415, "unsupported", "the body must be JSON: Content-Type: application/json")
+    return bytes(body)
+
+
+async def _healthy(_request: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+async def _robots(_request: Request) -> Response:
+    return PlainTextResponse("User-agent: *\nDisallow: /\n")
+
+
+# --- what is refused -----------------------------------------------------------------------------------------------
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return refusal(error)
+
+
+async def _failed(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, QueueHintError)
+    return failure(error)
+
+
+async def _not_there(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    word = HTTPStatus(error.status_code).name.lower().replace("_", "-")
+    return refusal(Refused(error.status_code, word, error.detail, dict(error.headers or {})))
+
+
+async def _broken(_request: Request, _error: Exception) -> Response:
+    # The error itself goes on to the server, which logs it.
+    return refusal(Refused(500, "failed", "the request failed; the log of the server says why"))
+
+
+_HANDLERS: Final[dict[Any, Any]] = {
+    Refused: _refused,
+    QueueHintError: _failed,
+    HTTPException: _not_there,
+    Exception: _broken,
+}
+
+
+class _Guarded:
+    """The application behind the headers of all answers, and behind the check of the host."""
+
+    def __init__(self, app: ASGIApp, board: Board) -> None:
+        self._app = app
+        self._board = board
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message.get("headers", ()), *headers]
+            await send(message)
+
+        try:
+            check_host(HTTPConnection(scope), self._board.hosts)
+        except Refused as error:
+            await refusal(error)(scope, receive, sent)
+            return
+        await self._app({**scope, **_encoded(scope)}, receive, sent)
+
+
+def _encoded(scope: Scope) -> dict[str, str]:
+    """
+    Return the path of a request and the root of the application with encoded segments: a slash in an id ends none.
+
+    Servers decode the whole path; what they were sent is in ``raw_path``, which some leave out.
+    """
+    path: str = scope["path"]
+    raw = scope.get("raw_path", b"").decode("latin-1")
+    segments = [unquote(segment) for segment in raw.split("/")] if unquote(raw) == path else path.split("/")
+    return {"path": "/".join(map(_quoted, segments)), "root_path": _quoted(scope.get("root_path", ""), "/")}
+
+
+def _quoted(text: str, also: str = "") -> str:
+    return quote(text, safe=f"{also}!$&'()*+,;=:@")

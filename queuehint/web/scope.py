@@ -1,0 +1,139 @@
+"""
+A scope: which questions and orders are asked within a path, and what is left out of their answers.
+
+Two scopes that do not meet see nothing of one another: no job, no name, no count. What they share shows all the same by
+what it does to their own jobs: workers, limits and pauses above them, and the length of the event log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from queuehint import operations as op
+from queuehint.schema.annotations import kind_of
+from queuehint.schema.kinds import Optional, PathOf, Value
+from queuehint.values.event import Event
+from queuehint.values.hint import Path, is_prefix, key_of, meet, parse_key
+from queuehint.values.limit import LimitState
+from queuehint.values.record import JobRecord
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.report import PauseState, Reason
+from queuehint.values.spec import JobSpec
+from queuehint.web.forms import fields_of
+from queuehint.web.problems import Refused
+
+if TYPE_CHECKING:
+    from queuehint.web.access import Access
+
+
+def forced(asked: Any, scope: Path) -> Any:
+    """
+    Return what is asked with each of its paths in a scope: one that is not given is the scope itself.
+
+    Raises:
+        Refused: a path is outside the scope.
+
+    >>> forced(op.List(), ("t1",)).filter.path
+    ('t1',)
+    """
+    if not scope:
+        return asked
+    changes: dict[str, Any] = {}
+    for name, hint in fields_of(type(asked)).items():
+        kind, value = kind_of(hint), getattr(asked, name)
+        kind = kind.kind if isinstance(kind, Optional) else kind
+        if isinstance(kind, PathOf):
+            changes[name] = _within(value, scope)
+        elif isinstance(kind, Value) and attrs.has(type(value)):
+            changes[name] = forced(value, scope)
+    return attrs.evolve(asked, **changes)
+
+
+def _within(path: Path | None, scope: Path) -> Path:
+    # The root stands for all there is, which is the scope.
+    if not path:
+        return scope
+    if not is_prefix(scope, path):
+        raise Refused(403, "out-of-scope", f"{key_of(path)} is outside {key_of(scope)}, which is all that is open here")
+    return path
+
+
+def is_within(spec: JobSpec, scope: Path) -> bool:
+    """Return whether a job is of a scope: it has a claim there."""
+    return not scope or any(is_prefix(scope, claim.path) for claim in spec.claims)
+
+
+@singledispatch
+def pruned(value: Any, access: Access, *, shows: bool = False) -> Any:
+    """
+    Return an answer without what an access may not see.
+
+    Args:
+        shows: keep arguments, results and headers.
+    """
+    if isinstance(value, tuple):
+        return tuple([pruned(item, access, shows=shows) for item in value])
+    if attrs.has(type(value)):
+        changes = {}
+        for name in fields_of(type(value)):
+            found = getattr(value, name)
+            if isinstance(found, tuple) or attrs.has(type(found)):
+                changes[name] = pruned(found, access, shows=shows)
+        return attrs.evolve(value, **changes) if changes else value
+    return value
+
+
+@pruned.register(JobRecord)
+def _(value: JobRecord, access: Access, *, shows: bool = False) -> JobRecord:
+    spec = pruned(value.spec, access, shows=shows)
+    return attrs.evolve(value, spec=spec, token=None, result=value.result if shows else None)
+
+
+@pruned.register(JobSpec)
+def _(value: JobSpec, access: Access, *, shows: bool = False) -> JobSpec:
+    claims = tuple([claim for claim in value.claims if access.holds(claim.path)])
+    arguments, headers = (value.arguments, value.headers) if shows else (b"", ())
+    return attrs.evolve(value, claims=claims, arguments=arguments, headers=headers)
+
+
+@pruned.register(Event)
+def _(value: Event, access: Access, *, shows: bool = False) -> Event:
+    return attrs.evolve(value, claims=tuple([claim for claim in value.claims if access.holds(claim.path)]))
+
+
+@pruned.register(Reason)
+def _(value: Reason, access: Access, *, shows: bool = False) -> Reason:
+    """Leave out the place where it waits if that is another's, and what is said of workers and of others' users."""
+    if not access.scope:
+        return value
+    key, selection = value.path_key, value.selection
+    is_own = key is None or meet(parse_key(key), access.scope)
+    if selection is not None and selection.path is not None and not meet(selection.path, access.scope):
+        selection = None
+    return attrs.evolve(value, detail=None, path_key=key if is_own else None, selection=selection)
+
+
+@pruned.register(op.Limits)
+def _(value: op.Limits, access: Access, *, shows: bool = False) -> op.Limits:
+    def is_own(state: LimitState) -> bool:
+        return state.limit.path is not None and access.holds(state.limit.path)
+
+    return value if not access.scope else op.Limits(tuple(filter(is_own, value.limits)))
+
+
+@pruned.register(op.Pauses)
+def _(value: op.Pauses, access: Access, *, shows: bool = False) -> op.Pauses:
+    def is_own(state: PauseState) -> bool:
+        return state.filter.path is not None and access.holds(state.filter.path)
+
+    return value if not access.scope else op.Pauses(tuple(filter(is_own, value.pauses)))
+
+
+@pruned.register(RecordFilter)
+@pruned.register(Mapping)
+def _(value: Any, access: Access, *, shows: bool = False) -> Any:
+    return value

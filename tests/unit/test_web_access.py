@@ -1,0 +1,140 @@
+"""Who may use a board: closed by default, hosts, rights, headers."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from queuehint import Scheduler
+from queuehint.errors import InvalidHintTypeError, InvalidJobError, InvalidJobTypeError
+from queuehint.web import Access, BasicAuth, make_app
+from queuehint.web.app import HEADERS
+from tests.web_client import WebClient
+
+
+def board(access: Access | None = None, **options: Any) -> WebClient:
+    return WebClient(make_app(Scheduler(), auth=lambda _: access, **options))
+
+
+async def test_board_without_auth_is_closed() -> None:
+    answer = await WebClient(make_app(Scheduler())).get("/")
+    assert answer.status == 403
+    assert "auth=lambda request: Access(" in answer.json["detail"]
+
+
+async def test_health_needs_no_auth() -> None:
+    client = WebClient(make_app(Scheduler()))
+    assert (await client.get("/healthz")).text == "ok\n"
+    assert "Disallow: /" in (await client.get("/robots.txt")).text
+
+
+async def test_every_answer_has_the_headers_of_security() -> None:
+    for target in ("/", "/healthz", "/api/v1/stats", "/api/v1/jobs/gone", "/nothing", "/static/nothing"):
+        answer = await board(Access()).get(target)
+        assert HEADERS.items() <= {name.title(): value for name, value in answer.headers.items()}.items(), target
+
+
+async def test_auth_that_returns_none_refuses() -> None:
+    answer = await board(None).get("/")
+    assert (answer.status, answer.json["error"]) == (403, "forbidden")
+
+
+async def test_asynchronous_auth_is_awaited() -> None:
+    async def auth(_: object) -> Access:
+        return Access()
+
+    assert (await WebClient(make_app(Scheduler(), auth=auth)).get("/")).status == 200
+
+
+async def test_auth_that_returns_something_else_is_refused() -> None:
+    client = WebClient(make_app(Scheduler(), auth=lambda _: True))  # type: ignore[arg-type,return-value]
+    assert (await client.get("/")).json["detail"] == "auth must return Access or None, got bool: True"
+
+
+async def test_access_without_read_sees_nothing() -> None:
+    answer = await board(Access(read=False, write=True)).get("/api/v1/stats")
+    assert (answer.status, answer.json["error"]) == (403, "forbidden")
+
+
+async def test_arguments_are_refused_without_the_right() -> None:
+    answer = await board(Access()).get("/api/v1/jobs/a?arguments=1")
+    assert (answer.status, answer.json["detail"]) == (403, "you may not see arguments here")
+
+
+@pytest.mark.parametrize(
+    "given, status",
+    [
+        (None, 401),
+        (b"ann:secret", 200),
+        (b"ann:other", 401),
+        (b"ben:secret", 401),
+        (b"", 401),
+    ],
+)
+async def test_basic_auth_asks_for_user_and_password(given: bytes | None, status: int) -> None:
+    client = WebClient(make_app(Scheduler(), auth=BasicAuth("ann", "secret", Access())))
+    headers = {} if given is None else {"authorization": f"Basic {b64encode(given).decode()}"}
+    answer = await client.get("/", **headers)
+    assert answer.status == status
+    assert (answer.headers.get("www-authenticate") is None) == (status == 200)
+
+
+async def test_basic_auth_refuses_what_is_no_base64() -> None:
+    client = WebClient(make_app(Scheduler(), auth=BasicAuth("ann", "secret", Access())))
+    assert (await client.get("/", authorization="Basic é")).status == 401
+    assert (await client.get("/", authorization=f"Bearer {b64encode(b'ann:secret').decode()}")).status == 401
+
+
+@pytest.mark.parametrize(
+    "host, status",
+    [("localhost:8400", 200), ("LOCALHOST", 200), ("[::1]:8400", 200), ("evil.test", 421), ("", 421), ("[", 421)],
+)
+async def test_board_of_some_hosts_refuses_others(host: str, status: int) -> None:
+    client = board(Access(), hosts=["localhost", "::1"])
+    assert (await client.get("/", host=host)).status == status
+
+
+async def test_several_namespaces_are_below_their_names() -> None:
+    schedulers = [Scheduler(namespace="one"), Scheduler(namespace="two")]
+    client = WebClient(make_app(*schedulers, auth=lambda _: Access()))
+    assert 'href="/two/api/v1/stats"' in (await client.get("/")).text
+    assert (await client.get("/two/api/v1/stats")).status == 200
+    assert (await client.get("/api/v1/stats")).status == 404
+
+
+async def test_links_and_routes_are_below_the_root_of_a_mount() -> None:
+    client = WebClient(make_app(Scheduler(), auth=lambda _: Access()), root="/queue hint")
+    assert 'href="/queue%20hint/api/v1/stats"' in (await client.get("/")).text
+    assert (await client.get("/api/v1/stats")).status == 200
+
+
+async def test_label_is_in_the_title() -> None:
+    assert "production" in (await board(Access(), label="production", colour="red").get("/")).text
+
+
+@pytest.mark.parametrize(
+    "schedulers, options, named",
+    [
+        ([], {}, "needs a scheduler"),
+        ([Scheduler(), Scheduler()], {}, "two of them have the namespace 'default'"),
+        (["redis://"], {}, "schedulers must be"),
+        ([Scheduler()], {"auth": 1}, "auth must be callable"),
+        ([Scheduler()], {"read_only": 1}, "read_only must be"),
+        ([Scheduler()], {"label": ""}, "label is empty"),
+        ([Scheduler()], {"colour": "pink"}, "colour must be one of red"),
+    ],
+)
+def test_bad_option_of_a_board_is_refused_by_name(schedulers: list[Any], options: Any, named: str) -> None:
+    with pytest.raises((InvalidJobError, InvalidJobTypeError), match=named):
+        make_app(*schedulers, **options)
+
+
+@pytest.mark.parametrize(
+    "options, named",
+    [({"scope": "t1"}, "scope must be"), ({"read": 1}, "read must be"), ({"name": 1}, "name must be")],
+)
+def test_bad_access_is_refused_by_name(options: Any, named: str) -> None:
+    with pytest.raises((InvalidJobTypeError, InvalidHintTypeError), match=named):
+        Access(**options)

@@ -1,0 +1,76 @@
+"""A client of an ASGI application in this process: what a server would hand it, and what it answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import unquote
+
+import attrs
+from starlette.types import ASGIApp
+
+
+@attrs.frozen
+class Answer:
+    """What an application has answered."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+@attrs.frozen
+class WebClient:
+    """
+    Asks an application.
+
+    Args:
+        app: that is asked.
+        headers: of every request.
+        root: below which it is mounted, by a server.
+    """
+
+    app: ASGIApp
+    headers: dict[str, str] = attrs.field(factory=lambda: {"host": "board"})
+    root: str = ""
+
+    async def get(self, target: str, **headers: str) -> Answer:
+        return await self.ask("GET", target, b"", headers)
+
+    async def post(self, target: str, given: Any = None, **headers: str) -> Answer:
+        body = b"" if given is None else json.dumps(given).encode()
+        return await self.ask("POST", target, body, {"content-type": "application/json"} | headers)
+
+    async def ask(self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
+        path, _, query = target.partition("?")
+        sent = {name.replace("_", "-"): value for name, value in (self.headers | (headers or {})).items()}
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": unquote(self.root + path),
+            "raw_path": (self.root + path).encode(),
+            "root_path": self.root,
+            "query_string": query.encode(),
+            "headers": [(name.encode(), value.encode("latin-1")) for name, value in sent.items()],
+        }
+        said: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        await self.app(scope, receive, send)
+        head = {name.decode(): value.decode("latin-1") for name, value in said[0]["headers"]}
+        return Answer(said[0]["status"], head, b"".join([part.get("body", b"") for part in said[1:]]))
