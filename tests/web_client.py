@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
@@ -50,9 +52,39 @@ class WebClient:
         return await self.ask("POST", target, body, {"content-type": "application/json"} | headers)
 
     async def ask(self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
+        said: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        await self.app(self._scope(method, target, headers or {}), receive, send)
+        return _answer(said)
+
+    async def stream(self, target: str, is_enough: Callable[[str], bool], **headers: str) -> Answer:
+        """Read a stream until its text is enough, and leave."""
+        said: list[Any] = []
+        left = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            said.append(message)
+            if is_enough(_answer(said).text):
+                left.set()
+
+        async with asyncio.timeout(20):
+            await self.app(self._scope("GET", target, headers), receive, send)
+        return _answer(said)
+
+    def _scope(self, method: str, target: str, headers: dict[str, str]) -> dict[str, Any]:
         path, _, query = target.partition("?")
-        sent = {name.replace("_", "-"): value for name, value in (self.headers | (headers or {})).items()}
-        scope = {
+        sent = {name.replace("_", "-"): value for name, value in (self.headers | headers).items()}
+        return {
             "type": "http",
             "http_version": "1.1",
             "method": method,
@@ -63,14 +95,8 @@ class WebClient:
             "query_string": query.encode(),
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in sent.items()],
         }
-        said: list[Any] = []
 
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": body}
 
-        async def send(message: Any) -> None:
-            said.append(message)
-
-        await self.app(scope, receive, send)
-        head = {name.decode(): value.decode("latin-1") for name, value in said[0]["headers"]}
-        return Answer(said[0]["status"], head, b"".join([part.get("body", b"") for part in said[1:]]))
+def _answer(said: list[Any]) -> Answer:
+    head = {name.decode(): value.decode("latin-1") for name, value in said[0]["headers"]}
+    return Answer(said[0]["status"], head, b"".join([part.get("body", b"") for part in said[1:]]))

@@ -7,7 +7,9 @@ the scope, the store.
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
@@ -18,20 +20,24 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from queuehint.errors import InvalidJobError, InvalidJobTypeError, QueueHintError
+from queuehint import operations as op
+from queuehint.backends.steps import Steps
+from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, QueueHintError
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.schema.checks import check_bool, check_callable, check_instance, check_name
 from queuehint.web import pages
 from queuehint.web.access import Auth, admit, check_host, check_origin
-from queuehint.web.board import Asker, Board, check_colour
+from queuehint.web.board import ROUTES, Asker, Board, check_colour
+from queuehint.web.events import events, live
 from queuehint.web.forms import read, read_json, read_query, written
+from queuehint.web.openapi import described
 from queuehint.web.problems import Refused, failure, refusal
-from queuehint.web.routes import ROUTES
-from queuehint.web.routes import Route as Row
+from queuehint.web.scope import Seal
 from queuehint.web.store import BoundedStore
+from queuehint.web.table import Route as Row
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -58,6 +64,7 @@ def make_app(
     label: str | None = None,
     colour: str | None = None,
     hosts: Collection[str] | None = None,
+    secret: str | None = None,
 ) -> ASGIApp:
     """
     Return the board of one or several namespaces as an ASGI application.
@@ -71,6 +78,8 @@ def make_app(
         read_only: take no orders, whatever an `Access` says.
         label, colour: which environment it is, for people: a text, and red, orange, green, blue or grey.
         hosts: answer requests for these host names alone; None for any.
+        secret: hides positions from users in a scope, so that they count nothing. Processes that serve one board need
+            the same one; without it each has its own.
 
     Raises:
         InvalidJobError, InvalidJobTypeError: naming the parameter and the value.
@@ -92,6 +101,7 @@ def make_app(
         label=None if label is None else check_name(label, parameter="label"),
         colour=check_colour(colour),
         hosts=None if hosts is None else frozenset(hosts),
+        seal=Seal(token_bytes() if secret is None else check_name(secret, parameter="secret").encode()),
     )
     return _Guarded(Starlette(routes=_routes(board), exception_handlers=_HANDLERS), board)
 
@@ -108,6 +118,7 @@ def _routes(board: Board) -> list[Any]:
         shown.append(Route("/", _asking(board, names[0], pages.namespaces)))
     return [
         Route("/healthz", _healthy),
+        Route("/readyz", _readiness(board)),
         Route("/robots.txt", _robots),
         Mount("/static", StaticFiles(directory=pages.STATIC), name="static"),
         *shown,
@@ -115,10 +126,23 @@ def _routes(board: Board) -> list[Any]:
 
 
 def _routes_of(board: Board, namespace: str) -> list[Any]:
-    rows = [Route(API + row.path, _row(board, namespace, row), methods=[row.method]) for row in ROUTES]
-    return rows + [
-        Route(page.path, _asking(board, namespace, page.show), methods=[page.method]) for page in pages.PAGES
+    by_path: dict[str, dict[str, Row]] = {}
+    for row in ROUTES:
+        by_path.setdefault(row.path, {})[row.method] = row
+    # One route for all methods of a path, so that what else is asked of it is told all of them.
+    rows = [
+        Route(API + path, _asking(board, namespace, _rows(of_path)), methods=list(of_path))
+        for path, of_path in by_path.items()
     ]
+    streams = [
+        Route(path, _asking(board, namespace, show))
+        for path, show in (("/events", events), ("/live", live), (f"{API}/openapi.json", _described))
+    ]
+    return (
+        rows
+        + streams
+        + [Route(page.path, _asking(board, namespace, page.show), methods=[page.method]) for page in pages.PAGES]
+    )
 
 
 def _asking(
@@ -135,12 +159,13 @@ def _asking(
     return endpoint
 
 
-def _row(board: Board, namespace: str, row: Row) -> Callable[[Request], Awaitable[Response]]:
-    """Return the endpoint of a row of the table."""
+def _rows(of_path: Mapping[str, Row]) -> Callable[[Asker, Request], Awaitable[Response]]:
+    """Return what answers the rows of one path, by method."""
 
     async def show(asker: Asker, request: Request) -> Response:
+        row = of_path["GET" if request.method == "HEAD" else request.method]
         asker.check(row)
-        bound = {row.bind[name]: unquote(value) for name, value in request.path_params.items()}
+        bound = row.bound({name: unquote(value) for name, value in request.path_params.items()})
         if row.is_order:
             asked = read(row.asks, read_json(await _body(request)), **bound)
         else:
@@ -148,7 +173,7 @@ def _row(board: Board, namespace: str, row: Row) -> Callable[[Request], Awaitabl
         answer = await asker.answer(row.name, asked)
         return JSONResponse(written(answer, in_scope=bool(asker.access.scope)), headers={"Cache-Control": "no-store"})
 
-    return _asking(board, namespace, show)
+    return show
 
 
 async def _body(request: Request) -> bytes:
@@ -166,6 +191,29 @@ async def _body(request: Request) -> bytes:
 
 async def _healthy(_request: Request) -> Response:
     return PlainTextResponse("ok\n")
+
+
+async def _described(asker: Asker, request: Request) -> Response:
+    """Return the description of what this user may ask and order."""
+    shown = [row for row in ROUTES if asker.may_order or not row.is_order]
+    rows = tuple([row for row in shown if row.is_scoped or not asker.access.scope])
+    return JSONResponse(described(rows, f"{request.scope['root_path']}{API}"))
+
+
+def _readiness(board: Board) -> Callable[[Request], Awaitable[Response]]:
+    async def ready(_request: Request) -> Response:
+        """Answer 200 if every store answers, without saying more: anyone may ask."""
+        try:
+            await asyncio.gather(*[store.run(_looked()) for store in board.stores.values()])
+        except BackendError:
+            return PlainTextResponse("the store does not answer\n", 503)
+        return PlainTextResponse("ok\n")
+
+    return ready
+
+
+def _looked() -> Steps[None]:
+    yield op.Peek()
 
 
 async def _robots(_request: Request) -> Response:
@@ -209,7 +257,7 @@ class _Guarded:
 
     def __init__(self, app: ASGIApp, board: Board) -> None:
         self._app = app
-        self._board = board
+        self.board = board
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -223,7 +271,7 @@ class _Guarded:
             await send(message)
 
         try:
-            check_host(HTTPConnection(scope), self._board.hosts)
+            check_host(HTTPConnection(scope), self.board.hosts)
         except Refused as error:
             await refusal(error)(scope, receive, sent)
             return

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from queuehint import operations as op
+from queuehint.errors import QueueFullError, shown
 from queuehint.schema.checks import check_choice
 from queuehint.schema.compiled import check_of
+from queuehint.values.hint import parse_key
 from queuehint.web.access import Access, Auth
+from queuehint.web.orders import DONE, ORDERS, Submitted
 from queuehint.web.problems import Refused
-from queuehint.web.routes import BY_NAME, ROUTES, Ask, Route
-from queuehint.web.scope import forced, pruned
+from queuehint.web.questions import QUESTIONS
+from queuehint.web.scope import Seal, forced, pruned
 from queuehint.web.store import BoundedStore
+from queuehint.web.table import Ask, Route
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,10 +28,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("queuehint.board")
 
+ROUTES: Final[tuple[Route, ...]] = (*QUESTIONS, *ORDERS)
+"""The table of all questions and orders."""
+BY_NAME: Final = {route.name: route for route in ROUTES}
 COLOURS: Final = ("red", "orange", "green", "blue", "grey")
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.define(kw_only=True, eq=False)
 class Board:
     """
     What a board shows, and how.
@@ -37,6 +45,7 @@ class Board:
         read_only: no order is taken.
         label, colour: which environment it is of.
         hosts: the names by which it may be called; None for any.
+        seal: hides positions from users in a scope.
     """
 
     stores: Mapping[str, BoundedStore]
@@ -45,6 +54,9 @@ class Board:
     label: str | None
     colour: str | None
     hosts: frozenset[str] | None
+    seal: Seal
+    streams: int = attrs.field(init=False, default=0)
+    """How many streams of events are open."""
     checks: Mapping[str, Check] = attrs.field(init=False, factory=lambda: {r.name: check_of(r.asks) for r in ROUTES})
 
 
@@ -73,6 +85,16 @@ class Asker:
         """Whether orders are taken of this user."""
         return self.access.write and not self.board.read_only
 
+    def check_read(self) -> None:
+        """
+        Check that the user may ask questions.
+
+        Raises:
+            Refused: they may not.
+        """
+        if not self.access.read:
+            raise Refused(403, "forbidden", "you may not read anything here")
+
     def check(self, route: Route) -> None:
         """
         Check that the user may ask or order something.
@@ -82,8 +104,10 @@ class Asker:
         """
         if route.is_order and self.board.read_only:
             raise Refused(403, "read-only", "this board is read-only: it takes no orders")
-        if not (self.access.write if route.is_order else self.access.read):
-            raise Refused(403, "forbidden", f"you may not {'order' if route.is_order else 'read'} anything here")
+        if route.is_order and not self.access.write:
+            raise Refused(403, "forbidden", "you may not order anything here")
+        if not route.is_order:
+            self.check_read()
         if self.access.scope and not route.is_scoped:
             raise Refused(403, "out-of-scope", f"{route.name} is about the whole namespace, and you are in a scope")
 
@@ -106,14 +130,65 @@ class Asker:
         shows = bool(getattr(asked, "arguments", False))
         if shows and not self.access.arguments:
             raise Refused(403, "forbidden", "you may not see arguments here")
-        asked = forced(asked, self.access.scope)
+        asked = forced(asked.check() if hasattr(asked, "check") else asked, self.access.scope)
         self.board.checks[name](asked)
-        found = await self.board.stores[self.namespace].run(
-            route.steps(Ask(asked, self.access)), is_order=route.is_order
-        )
+        answering = route.find(Ask(asked, self.access, self.scheduler, self.board.seal))
+        try:
+            found = await self.board.stores[self.namespace].run(answering, is_order=route.is_order)
+        except QueueFullError as error:
+            self._hide_limit(error)
+            raise
+        if route.is_order:
+            self._log(route, asked, found)
         return pruned(found, self.access, shows=shows)
+
+    def _hide_limit(self, error: QueueFullError) -> None:
+        """
+        Hide from a user in a scope how full a place above the scope is.
+
+        Raises:
+            Refused: it is above.
+        """
+        key = error.path_key
+        if self.access.scope and (key is None or not self.access.holds(parse_key(key))):
+            raise Refused(429, "QueueFullError", "a limit above this scope is reached; nothing was enqueued") from error
+
+    def _log(self, route: Route, asked: Any, found: Any) -> None:
+        """Log who has ordered what, and how many jobs or settings it changed."""
+        who = self.access.name or "an operator"
+        facts: dict[str, Any] = {"event": "board.order", "who": who, "order": route.name, "namespace": self.namespace}
+        facts |= {"what": target_of(asked), "count": count_of(found)}
+        logger.info("an order of the board was carried out", extra=facts)
 
 
 def check_colour(value: object) -> str | None:
     """Check the colour of a label: it is part of the name of a class in a style sheet."""
     return None if value is None else check_choice(value, COLOURS, parameter="colour")
+
+
+def target_of(asked: Any) -> str:
+    """
+    Return what an order is about, as a text for the log: ids, a path, a filter.
+
+    >>> target_of(op.Cancel(("a", "b"))), target_of(op.Close(("doc1",)))
+    ("ids ('a', 'b')", "path ('doc1',)")
+    """
+    name = next(name for name in ("ids", "path", "filter", "limit", "user", "name", "jobs") if hasattr(asked, name))
+    found = getattr(asked, name)
+    return f"{name} {shown([spec.id for spec in found] if name == 'jobs' else found)}"
+
+
+def count_of(found: Any) -> int:
+    """
+    Return how many jobs or settings an order has changed.
+
+    >>> count_of(op.Marked(changed=True, more=False)), count_of(op.SweptPath(False, 7))
+    (1, 7)
+    """
+    if isinstance(found, op.SweptPath):
+        return found.reached
+    if isinstance(found, op.Judged):
+        return sum(verdict in DONE for verdict, _ in found.verdicts)
+    if isinstance(found, Submitted):
+        return sum(job.created for job in found.jobs)
+    return int(getattr(found, "changed", True))

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from enum import Enum
-from types import UnionType
+from functools import lru_cache
+from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Final, Protocol, Union, get_args, get_origin, get_type_hints
 
 import attrs
@@ -55,11 +56,15 @@ BESIDES: Final[Mapping[type[Any], Mapping[str, tuple[Any, Callable[[Any], Any]]]
 """What is written of a value besides its fields, by name: its type, and how it is found."""
 
 
-def fields_of(cls: type[Any], *, is_asked: bool = False) -> dict[str, Any]:
+def _fields_of(cls: type[Any], *, is_asked: bool = False) -> Mapping[str, Any]:
     """Return the annotations of the fields of a class that are written, or with *is_asked* of those that are read."""
     hints = get_type_hints(cls, include_extras=True)
     left_out = NEVER.get(cls, frozenset()) | (FILLED_IN.get(cls, frozenset()) if is_asked else frozenset())
-    return {field.name: hints[field.name] for field in attrs.fields(cls) if field.init and field.name not in left_out}
+    fields = [field.name for field in attrs.fields(cls) if field.init and field.name not in left_out]
+    return MappingProxyType({name: hints[name] for name in fields})
+
+
+fields_of: Final[Callable[..., Mapping[str, Any]]] = lru_cache(256)(_fields_of)
 
 
 # --- written ---------------------------------------------------------------------------------------------------------
@@ -151,7 +156,11 @@ def read(cls: type[Any], given: Any, where: str = "body", **bound: Any) -> Any:
     hints = {name: hint for name, hint in fields_of(cls, is_asked=True).items() if name not in bound}
     if unknown := sorted(given.keys() - hints.keys()):
         raise InvalidJobTypeError(f"{where} has no field {shown(unknown[0])}; there are {', '.join(hints)}")
-    found = {name: _read(hints[name], value, f"{where}.{name}") for name, value in given.items()}
+    found = {
+        # Of headers an object is the form in which users give them.
+        name: value if name == "headers" else _read(hints[name], value, f"{where}.{name}")
+        for name, value in given.items()
+    }
     return made(cls, found | bound, where)
 
 
@@ -176,19 +185,31 @@ def _read(hint: Any, value: Any, where: str) -> Any:
             return encode_json(value, bytes_max=args[1].most)
         return _read(args[0], value, where)
     if origin in {Union, UnionType}:
-        if value is None:
-            return None
-        return next((found for arg in args if (found := _read(arg, value, where)) is not value), value)
-    if origin is tuple and isinstance(value, list):
-        hints = args[:1] * len(value) if args[-1] is Ellipsis else args
-        if len(hints) != len(value):
-            raise InvalidJobTypeError(f"{where} must be a list of {len(hints)}, got {len(value)}")
-        return tuple(
-            [_read(each, item, f"{where}[{at}]") for at, (each, item) in enumerate(zip(hints, value, strict=True))]
-        )
+        fitting = next((arg for arg in args if _may_be(arg, value)), None)
+        return value if fitting is None else _read(fitting, value, where)
+    if origin is tuple:
+        return _read_list(args, value, where)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(check_choice(value, tuple([member.value for member in hint]), parameter=where))
     return read(hint, value, where) if attrs.has(hint) else value
+
+
+def _read_list(hints: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise InvalidJobTypeError(f"{where} must be a list, got {type(value).__name__}: {shown(value)}")
+    if hints[-1] is Ellipsis:
+        hints = hints[:1] * len(value)
+    if len(hints) != len(value):
+        raise InvalidJobTypeError(f"{where} must be a list of {len(hints)}, got {len(value)}")
+    return tuple(
+        [_read(hint, item, f"{where}[{at}]") for at, (hint, item) in enumerate(zip(hints, value, strict=True))]
+    )
+
+
+def _may_be(hint: Any, value: Any) -> bool:
+    """Return whether a value of JSON may be read by one annotation of several, because it is no plain value there."""
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return (get_origin(hint) is tuple and isinstance(value, list)) or (attrs.has(hint) and isinstance(value, dict))
 
 
 # --- read from a query -----------------------------------------------------------------------------------------------

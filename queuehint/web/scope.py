@@ -7,13 +7,17 @@ what it does to their own jobs: workers, limits and pauses above them, and the l
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from queuehint import operations as op
+from queuehint.errors import InvalidJobError, shown
 from queuehint.schema.annotations import kind_of
 from queuehint.schema.kinds import Optional, PathOf, Value
 from queuehint.values.event import Event
@@ -28,6 +32,9 @@ from queuehint.web.problems import Refused
 
 if TYPE_CHECKING:
     from queuehint.web.access import Access
+
+
+TAG_BYTES: Final = 16
 
 
 def forced(asked: Any, scope: Path) -> Any:
@@ -65,6 +72,49 @@ def _within(path: Path | None, scope: Path) -> Path:
 def is_within(spec: JobSpec, scope: Path) -> bool:
     """Return whether a job is of a scope: it has a claim there."""
     return not scope or any(is_prefix(scope, claim.path) for claim in spec.claims)
+
+
+class Seal:
+    """
+    Hides positions that count the jobs or events of all: their holder gives them back as they are.
+
+    Args:
+        secret: what they are hidden by; a position of another one is refused.
+
+    Source: a deterministic cipher of a keyed digest and a key stream made from it, as SIV (RFC 5297).
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def hide(self, position: bytes) -> str:
+        """Return a position as text that says nothing."""
+        tag = self._tag(position)
+        return urlsafe_b64encode(tag + self._mixed(position, tag)).rstrip(b"=").decode()
+
+    def reveal(self, text: str, *, parameter: str) -> bytes:
+        """
+        Return the position that `hide` has made a text of.
+
+        Raises:
+            InvalidJobError: it has made none of this text.
+        """
+        try:
+            packed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        except ValueError:
+            packed = b""
+        tag, mixed = packed[:TAG_BYTES], packed[TAG_BYTES:]
+        position = self._mixed(mixed, tag)
+        if not hmac.compare_digest(tag, self._tag(position)):
+            raise InvalidJobError(f"{parameter} {shown(text)} is not one that this board has returned")
+        return position
+
+    def _tag(self, position: bytes) -> bytes:
+        return hmac.digest(self._secret, position, "sha256")[:TAG_BYTES]
+
+    def _mixed(self, text: bytes, tag: bytes) -> bytes:
+        stream = hashlib.shake_256(self._secret + b"\0" + tag).digest(len(text))
+        return bytes([one ^ other for one, other in zip(text, stream, strict=True)])
 
 
 @singledispatch

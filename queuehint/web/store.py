@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Coroutine, Generator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from queuehint.backends.steps import Steps, run_steps
 from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
@@ -33,9 +34,9 @@ class BoundedStore:
         self._patience_s = patience_s
         self._turns = asyncio.Semaphore(IN_FLIGHT)
 
-    async def run(self, steps: Steps[T], *, is_order: bool = False) -> T:
+    async def run(self, asked: Steps[T] | Coroutine[Any, Any, T], *, is_order: bool = False) -> T:
         """
-        Run steps, and return their answer.
+        Run steps on the store, or await a call of the scheduler, and return the answer.
 
         Raises:
             BackendUnavailableError: no answer came in time.
@@ -45,9 +46,12 @@ class BoundedStore:
         try:
             async with asyncio.timeout(self._patience_s), self._turns:
                 is_begun = True
-                return await run_steps(self.scheduler.backend, steps)
+                return await (run_steps(self.scheduler.backend, asked) if isinstance(asked, Generator) else asked)
         except TimeoutError:
             slow = f"the store is slow: no answer within {self._patience_s:g} s"
             if is_order and is_begun:
                 raise OutcomeUnknownError(f"{slow}; the order may be carried out or not") from None
             raise BackendUnavailableError(slow) from None
+        finally:
+            # It may never have had its turn.
+            asked.close()

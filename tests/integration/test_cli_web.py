@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from base64 import b64encode
@@ -20,24 +16,9 @@ from typer.testing import CliRunner
 
 from queuehint import JobSpec, Scheduler
 from queuehint.cli.app import app
+from tests.boards import served
 
 ROOT = Path(__file__).parents[2]
-
-
-@contextmanager
-def served(*words: str, **env: str) -> Iterator[str]:
-    """Serve a board; yield its address."""
-    command = [sys.executable, "-m", "queuehint", "web", *words, "--port", "0"]
-    env = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | env
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        try:
-            assert line.startswith("queuehint web: http://")
-            yield line.split()[-1]
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=30)
 
 
 def fetch(url: str, **headers: str) -> tuple[int, Any]:

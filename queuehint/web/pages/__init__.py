@@ -1,10 +1,11 @@
 """
 The HTML pages of a board: each is a row of `PAGES`, and a function that is given an `Asker` and the request.
 
-A page asks by ``await asker.answer(name, asked)``, where *name* is that of a row of `queuehint.web.routes.ROUTES` and
-*asked* a value of the class that the row asks; so rights, scope and bounds are those of the API. It returns what
-`render` makes of a template. Templates are below `templates`, files that browsers load below `static`; both are part of
-the wheel. Nothing may be inline: the Content-Security-Policy of all answers forbids it.
+A page asks and orders by ``await asker.answer(name, asked)``, where *name* is that of a row of `QUESTIONS` or `ORDERS`
+and *asked* a value of the class that the row asks: ``await asker.answer("tree", op.Tree(("doc1",), 2))``. So rights,
+scope and bounds are those of the API. It returns what `render` makes of a template. Templates are below `templates`,
+files that browsers load below `static`; both are part of the wheel. Nothing may be inline: the Content-Security-Policy
+of all answers forbids it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,398 @@
+"""The questions of a board: the classes that are no operations, the steps of those that ask several, and the rows."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+import attrs
+
+from queuehint import operations as op
+from queuehint.backends.steps import Steps
+from queuehint.errors import FlowNotFoundError, InvalidJobError, JobNotFoundError
+from queuehint.scheduler.records.queries import QUESTIONS_MAX, list_page
+from queuehint.schema.kinds import Asked, JobId, NameText, Text
+from queuehint.values.hint import KEY_LENGTH_MAX
+from queuehint.values.record import JobRecord, JobState
+from queuehint.values.record_filter import ALL_RECORDS, RecordFilter
+from queuehint.values.report import FlowStats, Reason, Stats, TreeNode
+from queuehint.web.scope import is_within
+from queuehint.web.table import Ask, Route
+
+Cursor = Annotated[str, Text(8 * KEY_LENGTH_MAX)]
+COUNTED_MAX: Final = 10
+"""How many questions count the records of a filter at most; each looks at 1 024 or more of them."""
+DEAD_PAGES: Final = 5
+MESSAGE_LENGTH: Final = 200
+_DIGITS: Final = re.compile(r"\d+")
+
+
+# --- what is asked and answered besides operations -------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Selection:
+    """Which records; their counts."""
+
+    filter: RecordFilter = ALL_RECORDS
+
+
+@attrs.frozen(kw_only=True)
+class Listing:
+    """Which records, and which page of them."""
+
+    filter: RecordFilter = ALL_RECORDS
+    newest_first: bool = False
+    limit: Annotated[int, Asked(1, op.LIST_MAX)] = 50
+    cursor: Cursor | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Listed:
+    """
+    A page of records.
+
+    Args:
+        cursor: what to pass for the next page, None at the end. A page may be short, or empty, and not be the last.
+    """
+
+    jobs: tuple[JobRecord, ...]
+    cursor: str | None
+
+
+@attrs.frozen(kw_only=True)
+class One:
+    """
+    One job.
+
+    Args:
+        arguments: with its arguments, its result and its headers.
+    """
+
+    job_id: JobId
+    arguments: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class OneFlow:
+    """A flow, and which page of its jobs."""
+
+    flow: JobId
+    limit: Annotated[int, Asked(1, op.LIST_MAX)] = 50
+    cursor: Cursor | None = None
+
+
+@attrs.frozen(kw_only=True)
+class FlowPage:
+    """
+    How far a flow is, and a page of its jobs.
+
+    Args:
+        complete: all its jobs were counted.
+        cursor: what to pass for the next page, None at the end.
+    """
+
+    flow: str
+    stats: FlowStats
+    complete: bool
+    jobs: tuple[JobRecord, ...]
+    cursor: str | None
+
+
+@attrs.frozen(kw_only=True)
+class Dead:
+    """Which dead jobs to group: the newest 1 000 that pass."""
+
+    filter: RecordFilter = ALL_RECORDS
+
+
+@attrs.frozen(kw_only=True)
+class DeadGroup:
+    """
+    Dead jobs of one task that failed alike.
+
+    Args:
+        cause: why they are dead.
+        error_type, message: the last error, its digits as ``0``; None where there is none.
+        count: how many they are.
+        first_ms, last_ms: when the first and the last of them ended.
+        ids: of all of them, the newest first.
+    """
+
+    task: str
+    cause: str | None
+    error_type: str | None
+    message: str | None
+    count: int
+    first_ms: int
+    last_ms: int
+    ids: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
+class DeadGroups:
+    """
+    Dead jobs by task and error, the largest groups first.
+
+    Args:
+        complete: there are no more than these.
+    """
+
+    groups: tuple[DeadGroup, ...]
+    complete: bool
+
+
+@attrs.frozen(kw_only=True)
+class Pool:
+    """A pool of workers."""
+
+    pool: NameText = "default"
+
+
+@attrs.frozen(kw_only=True)
+class Scale:
+    """
+    How many jobs of a pool want a slot of a worker, for autoscalers.
+
+    Args:
+        ready: a worker may start them now; those that wait for a place, a time, a limit or other jobs are none of them.
+        running: STARTED.
+        wanted: both together.
+    """
+
+    pool: str
+    ready: int
+    running: int
+    wanted: int
+
+
+# --- steps -----------------------------------------------------------------------------------------------------------
+
+
+def stats(ask: Ask) -> Steps[Stats | op.Counts]:
+    """Count the jobs of the namespace, or the records that pass a filter, as far as ten questions reach."""
+    wanted = ask.asked.filter
+    if wanted == ALL_RECORDS:
+        counts: Stats = yield op.CountJobs()
+        return counts
+    return (yield from _counted(wanted))
+
+
+def _counted(wanted: RecordFilter) -> Steps[op.Counts]:
+    """Count the records that pass a filter, as far as ten questions reach."""
+    states = dict.fromkeys(JobState, 0)
+    after: op.Position | None = None
+    for _ in range(COUNTED_MAX):
+        found = yield op.CountRecords(wanted, after)
+        for state, count in found.states.items():
+            states[state] += count
+        after = found.after
+        if after is None:
+            break
+    return op.Counts(states, after)
+
+
+def jobs(ask: Ask) -> Steps[Listed]:
+    """Read a page of records."""
+    return Listed(**(yield from _page(ask, ask.asked.filter, newest_first=ask.asked.newest_first)))
+
+
+def _page(ask: Ask, wanted: RecordFilter, *, newest_first: bool = False) -> Steps[dict[str, Any]]:
+    """Read a page; in a scope its cursor is hidden, for it counts the jobs of all."""
+    cursor = ask.asked.cursor
+    if ask.scope and cursor is not None:
+        cursor = ask.seal.reveal(cursor, parameter="cursor").decode()
+    page = yield from list_page(wanted, newest_first, ask.asked.limit, cursor)
+    cursor = page.cursor
+    if ask.scope and cursor is not None:
+        cursor = ask.seal.hide(cursor.encode())
+    return {"jobs": tuple(page), "cursor": cursor}
+
+
+def job(ask: Ask) -> Steps[JobRecord]:
+    """Read a record; one of another scope is not there."""
+    records: tuple[JobRecord | None, ...] = (yield op.Get((ask.asked.job_id,))).records
+    (record,) = records
+    if record is None or not is_within(record.spec, ask.scope):
+        raise JobNotFoundError(ask.asked.job_id)
+    return record
+
+
+def why(ask: Ask) -> Steps[op.Chain]:
+    """Ask why a job waits; in a scope the chain ends before the first job of another, and no other is named."""
+    if ask.scope:
+        yield from job(Ask(One(job_id=ask.asked.job_id), ask.access, ask.scheduler, ask.seal))
+    chain: op.Chain = yield ask.asked
+    if not ask.scope:
+        return chain
+    named = list(dict.fromkeys([name for reason in chain.reasons for name in (reason.job_id, *reason.jobs)]))
+    records = (yield op.Get(tuple(named))).records
+    own = {record.id for record in records if record is not None and is_within(record.spec, ask.scope)}
+    reasons: list[Reason] = []
+    for reason in chain.reasons:
+        if reason.job_id not in own:
+            break
+        reasons.append(attrs.evolve(reason, jobs=tuple([name for name in reason.jobs if name in own])))
+    return op.Chain(tuple(reasons))
+
+
+def flow(ask: Ask) -> Steps[FlowPage]:
+    """Count the jobs of a flow and read a page of them; in a scope, those that are there."""
+    asked = ask.asked
+    wanted = RecordFilter(flow=asked.flow, path=ask.scope or None)
+    counts = yield from _counted(wanted)
+    if not counts.total and counts.complete:
+        raise FlowNotFoundError(asked.flow)
+    page = yield from _page(ask, wanted)
+    return FlowPage(flow=asked.flow, stats=FlowStats(states=counts.states), complete=counts.complete, **page)
+
+
+def dead(ask: Ask) -> Steps[DeadGroups]:
+    """Group the newest dead jobs by what they have in common."""
+    if ask.asked.filter.states:
+        raise InvalidJobError("state is FAILED of all dead jobs: leave it out")
+    wanted = attrs.evolve(ask.asked.filter, states=(JobState.FAILED,))
+    groups: dict[tuple[str | None, ...], list[JobRecord]] = {}
+    after: op.Position | None = None
+    for _ in range(DEAD_PAGES):
+        page = yield op.List(wanted, newest_first=True, after=after, limit=op.LIST_MAX)
+        for record in page.records:
+            groups.setdefault(_likeness(record), []).append(record)
+        after = page.after
+        if after is None:
+            break
+    found = sorted(groups.items(), key=lambda group: -len(group[1]))
+    return DeadGroups(groups=tuple([_group(*each) for each in found]), complete=after is None)
+
+
+def _likeness(record: JobRecord) -> tuple[str | None, ...]:
+    error = record.errors[-1] if record.errors else None
+    message = None if error is None else _DIGITS.sub("0", error.message[:MESSAGE_LENGTH])
+    return record.spec.task, record.cause, None if error is None else error.type, message
+
+
+def _group(likeness: tuple[str | None, ...], records: list[JobRecord]) -> DeadGroup:
+    task, cause, error_type, message = likeness
+    ends = [record.ended_ms for record in records if record.ended_ms is not None]
+    return DeadGroup(
+        task=task or "",
+        cause=cause,
+        error_type=error_type,
+        message=message,
+        count=len(records),
+        first_ms=min(ends),
+        last_ms=max(ends),
+        ids=tuple([record.id for record in records]),
+    )
+
+
+def scale(ask: Ask) -> Steps[Scale]:
+    """Count the jobs of a pool that are ready, and those that run."""
+    pool = ask.asked.pool
+    stats: Stats = yield op.CountJobs()
+    running = (yield from _counted(RecordFilter(pool=pool, states=(JobState.STARTED,)))).total
+    ready = stats.ready.get(pool, 0)
+    return Scale(pool=pool, ready=ready, running=running, wanted=ready + running)
+
+
+_OF_A_JOB: Final = {"id": "job_id"}
+PAGED: Final = QUESTIONS_MAX
+"""How many questions find a page at most."""
+
+QUESTIONS: Final[tuple[Route, ...]] = (
+    Route(
+        name="stats",
+        path="/stats",
+        asks=Selection,
+        answers=Stats | op.Counts,
+        find=stats,
+        most=COUNTED_MAX,
+        summary="Counts of the namespace, or of the records that pass a filter.",
+    ),
+    Route(name="tree", path="/tree", asks=op.Tree, answers=TreeNode, summary="Live counts of places."),
+    Route(name="lines", path="/lines", asks=op.ListLines, answers=op.Lines, summary="The longest lines."),
+    Route(name="jobs", path="/jobs", asks=Listing, answers=Listed, find=jobs, most=PAGED, summary="A page of records."),
+    Route(
+        name="job",
+        path="/jobs/{id}",
+        asks=One,
+        answers=JobRecord,
+        find=job,
+        bind=_OF_A_JOB,
+        summary="All that is known of a job.",
+    ),
+    Route(
+        name="why",
+        path="/jobs/{id}/why",
+        asks=op.Why,
+        answers=op.Chain,
+        find=why,
+        bind=_OF_A_JOB,
+        most=3,
+        summary="Why a job waits, and why those wait that it waits for.",
+    ),
+    Route(
+        name="flow",
+        path="/flows/{id}",
+        asks=OneFlow,
+        answers=FlowPage,
+        find=flow,
+        bind={"id": "flow"},
+        most=COUNTED_MAX + PAGED,
+        summary="How far a flow is, and a page of its jobs.",
+    ),
+    Route(
+        name="dead",
+        path="/dead",
+        asks=Dead,
+        answers=DeadGroups,
+        find=dead,
+        most=DEAD_PAGES,
+        summary="The newest dead jobs by task and error.",
+    ),
+    Route(name="limits", path="/limits", asks=op.ListLimits, answers=op.Limits, summary="All limits and their counts."),
+    Route(name="pauses", path="/pauses", asks=op.ListPauses, answers=op.Pauses, summary="All pauses."),
+    Route(
+        name="workers",
+        path="/workers",
+        asks=op.ListWorkers,
+        answers=op.Workers,
+        is_scoped=False,
+        summary="The workers that were heard of in the last minute.",
+    ),
+    Route(
+        name="schedules",
+        path="/schedules",
+        asks=op.ListSchedules,
+        answers=op.Schedules,
+        is_scoped=False,
+        summary="A page of the schedules.",
+    ),
+    Route(
+        name="users",
+        path="/users",
+        asks=op.ListUsers,
+        answers=op.Users,
+        is_scoped=False,
+        summary="A page of the users of a service.",
+    ),
+    Route(
+        name="weights",
+        path="/weights",
+        asks=op.ListWeights,
+        answers=op.Weights,
+        is_scoped=False,
+        summary="The users with a weight other than 1.",
+    ),
+    Route(
+        name="scale",
+        path="/scale",
+        asks=Pool,
+        answers=Scale,
+        find=scale,
+        most=1 + COUNTED_MAX,
+        is_scoped=False,
+        summary="How many jobs of a pool want a worker, for autoscalers.",
+    ),
+)
+"""The rows of all questions."""

@@ -1,0 +1,158 @@
+"""Streams of a board: events with their numbers, ticks, what was missed, and what is left when a page goes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from queuehint import JobSpec, Scheduler
+from queuehint.errors import BackendError
+from queuehint.values.hint import Claim
+from queuehint.web import Access, events, make_app
+from tests.web_client import WebClient
+
+
+def spec(job_id: str, *path: str) -> JobSpec:
+    return JobSpec(id=job_id, task="save", claims=(Claim(path),))
+
+
+@pytest.fixture
+def sched() -> Scheduler:
+    return Scheduler()
+
+
+@pytest.fixture
+def board(sched: Scheduler) -> WebClient:
+    return WebClient(make_app(sched, auth=lambda _: Access()))
+
+
+def blocks(text: str) -> list[dict[str, str]]:
+    """Return the fields of each whole block of a stream."""
+    return [dict(line.split(": ", 1) for line in block.split("\n")) for block in text.split("\n\n")[:-1]]
+
+
+def told(text: str) -> list[Any]:
+    return [json.loads(block["data"]) for block in blocks(text) if "data" in block and "event" not in block]
+
+
+def has(count: int) -> Any:
+    return lambda text: len(told(text)) >= count
+
+
+async def test_events_have_their_numbers_and_go_on_behind_the_last_one(sched: Scheduler, board: WebClient) -> None:
+    async with sched.events():
+        await sched.submit([spec("a", "doc1"), spec("b", "doc2"), spec("c", "doc1")])
+    answer = await board.stream("/events?path=doc1&kinds=enqueued&kinds=finished&after=0", has(2))
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert [(event["id"], event["kind"], event["at"]) for event in told(answer.text)] == [
+        ("a", "enqueued", 1),
+        ("c", "enqueued", 3),
+    ]
+    last = blocks(answer.text)[1]["id"]
+    assert last == "1"
+    again = await board.stream("/events", has(2), last_event_id=last)
+    assert [event["id"] for event in told(again.text)] == ["b", "c"]
+
+
+async def test_stream_begins_with_its_position_so_that_nothing_is_lost_before_the_first_event(
+    sched: Scheduler, board: WebClient
+) -> None:
+    first = await board.stream("/events", lambda text: "\n\n" in text)
+    assert first.text == "id: 0\n\n"
+    await sched.submit([spec("a", "doc1")])
+    assert [event["id"] for event in told((await board.stream("/events", has(1), last_event_id="0")).text)] == ["a"]
+
+
+async def test_count_of_missed_events_is_told(
+    sched: Scheduler, board: WebClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    await sched.submit([spec("a", "doc1"), spec("b", "doc1")])  # nobody follows: these are dropped
+    async with sched.events():
+        await sched.submit([spec("c", "doc1")])
+    answer = await board.stream("/events?after=0", has(1))
+    assert {"event": "missed", "data": '{"count":2}'}.items() <= blocks(answer.text)[1].items()
+    assert [event["id"] for event in told(answer.text)] == ["c"]
+
+
+async def test_stream_without_events_says_how_far_it_is(
+    sched: Scheduler, board: WebClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "PING_S", 0.01)
+    async with sched.events():
+        await sched.submit([spec("a", "doc1")])
+    for path in ("/events", "/live"):
+        answer = await board.stream(f"{path}?path=doc2&after=0", lambda text: text.endswith("id: 1\n\n"))
+        assert {"id": "1"} in blocks(answer.text)
+        assert "data" not in answer.text
+
+
+async def test_live_sends_one_tick_for_many_events(
+    sched: Scheduler, board: WebClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "DEBOUNCE_S", 0.05)
+    async with sched.events():
+        await sched.submit([spec(f"{number}", "doc1") for number in range(50)])
+    answer = await board.stream("/live?after=0", lambda text: "changed" in text)
+    assert blocks(answer.text)[1:] == [{"id": "50", "event": "changed", "data": "{}"}]
+
+
+async def test_streams_of_a_process_share_one_reader_and_leave_nothing_behind(
+    sched: Scheduler, board: WebClient
+) -> None:
+    asked = []
+    call = sched.backend.call
+
+    async def counted(operation: Any) -> Any:
+        asked.append(type(operation).__name__)
+        return await call(operation)
+
+    sched.backend.call = counted  # type: ignore[method-assign]
+    tasks = [asyncio.create_task(board.stream("/live", lambda text: "changed" in text)) for _ in range(8)]
+    await asyncio.sleep(0.1)
+    before = len(asked)
+    await asyncio.sleep(0.3)
+    assert len(asked) - before <= 8, "8 pages, one reader"
+    await sched.submit([spec("a", "doc1")])
+    await asyncio.gather(*tasks)
+    app: Any = board.app
+    assert app.board.streams == 0
+
+
+async def test_streams_are_bounded(board: WebClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "STREAMS_MAX", 0)
+    answer = await board.get("/events")
+    assert (answer.status, answer.json["error"]) == (503, "too-many-streams")
+
+
+async def test_stream_ends_when_the_store_is_away(sched: Scheduler, board: WebClient) -> None:
+    async def gone(_: object) -> Any:
+        raise BackendError("gone")
+
+    sched.backend.call = gone  # type: ignore[method-assign,assignment]
+    assert (await board.stream("/events", lambda _: False)).text == ""
+
+
+@pytest.mark.parametrize(
+    "target, headers, named",
+    [
+        ("/events?after=x", {}, "Last-Event-ID must be the number of an event, got 'x'"),
+        ("/events", {"last_event_id": "9" * 17}, "Last-Event-ID must be"),
+        ("/events?after=" + "9" * 16, {}, "after"),
+        ("/events?kinds=lost&kinds=no", {}, "kinds"),
+        ("/live?colour=red", {}, "query has no parameter 'colour'"),
+    ],
+)
+async def test_bad_stream_is_refused_by_name(
+    board: WebClient, target: str, headers: dict[str, str], named: str
+) -> None:
+    answer = await board.get(target, **headers)
+    assert answer.status == 400
+    assert named in answer.json["detail"]
+
+
+async def test_stream_needs_the_right_to_read(sched: Scheduler) -> None:
+    board = WebClient(make_app(sched, auth=lambda _: Access(read=False)))
+    assert (await board.get("/events")).status == 403
