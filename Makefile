@@ -57,6 +57,10 @@ coverage: $(STAMP)/test ## Run what has to cover every branch of the core, and s
 test-environments: $(STAMP)/environments redis ## Run an application on uvloop, with gevent, and below gunicorn --preload.
 	QUEUEHINT_REQUIRE_REDIS=1 $(BIN)/python -m pytest -q tests/environments $(ARGS)
 
+.PHONY: test-web
+test-web: $(STAMP)/web redis ## Look at the pages of the board in Chromium, if there is one: QUEUEHINT_REQUIRE_CHROMIUM=1
+	$(BIN)/python -m pytest -q -n 0 tests/web tests/unit/test_web_pages.py $(ARGS)
+
 .PHONY: test-all
 test-all: $(STAMP)/test $(STAMP)/release $(STAMP)/environments redis pooler ## Run every test, the long ones too, with many examples; Redis without functions too.
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest $(XDIST) $(COVERAGE) $(ARGS)
@@ -114,6 +118,10 @@ docs: $(STAMP)/docs ## Build the documentation into docs/_build/html; a warning 
 .PHONY: pictures
 pictures: $(STAMP)/test ## Draw the pictures of the documentation, light and dark, into docs/pictures.
 	$(BIN)/python -m scripts.pictures
+
+.PHONY: pictures-web
+pictures-web: $(STAMP)/web ## Take the pictures of the board for the documentation, in Chromium.
+	$(BIN)/python -m tests.web.pictures
 
 .PHONY: chaos
 chaos: $(STAMP)/test redis ## Run jobs on Redis with Sentinel under faults, and judge every event: MINUTES=5 SEED=1
@@ -173,6 +181,10 @@ $(STAMP)/release: pyproject.toml $(STAMP)/venv
 
 $(STAMP)/environments: pyproject.toml $(STAMP)/venv
 	@$(INSTALL) -e '.[cli,testing]' --group test --group environments
+	@touch $(STAMP)/demo $(STAMP)/test $@
+
+$(STAMP)/web: pyproject.toml $(STAMP)/venv
+	@$(INSTALL) -e '.[cli,testing,web]' --group test --group web-tests
 	@touch $(STAMP)/demo $(STAMP)/test $@
 
 $(STAMP)/docs: pyproject.toml $(STAMP)/venv

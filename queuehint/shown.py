@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from datetime import date, datetime, time, timedelta, timezone
 from enum import Enum
@@ -24,6 +25,10 @@ _SHORT: set[type[Any]] = {
 """Classes whose ``__repr__`` is short whatever the value holds."""
 _TIME_ZONES = frozenset({NoneType, timezone, ZoneInfo})
 _FUNCTIONS = frozenset({FunctionType, BuiltinFunctionType})
+
+# Control characters move the cursor and more, bidi controls and line separators spoof what is displayed, lone
+# surrogates cannot be printed.
+_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 Class = TypeVar("Class", bound=type[Any])
 
@@ -80,6 +85,27 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join([sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text])
+
+
+def plain(text: str) -> str:
+    r"""
+    Return text in which nothing is left that a terminal or a page would obey or that would begin another line.
+
+    >>> print(plain("a\x1b[31mb\n\u202e"))
+    a\x1b[31mb\n\u202e
+    """
+    return _OBEYED.sub(_code, text)
+
+
+def plain_lines(text: str) -> list[str]:
+    """Return the lines of a text, each `plain`; its tabs are blanks."""
+    return [plain(line.replace("\t", "    ")) for line in text.split("\n")]
+
+
+def _code(match: re.Match[str]) -> str:
+    sign = match[0]
+    named = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(sign)
+    return named or (f"\\x{ord(sign):02x}" if ord(sign) < 256 else f"\\u{ord(sign):04x}")
 
 
 def _parts(value: Any) -> Iterator[str]:

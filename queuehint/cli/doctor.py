@@ -18,10 +18,11 @@ from queuehint.backends.report import PASSES, Finding, Report
 from queuehint.cli.loading import TargetError, load_scheduler
 from queuehint.cli.opening import trying_is_said
 from queuehint.cli.payloads import unreadable
-from queuehint.cli.render import cell, plain
+from queuehint.cli.render import cell
 from queuehint.cli.said import hidden, said
 from queuehint.cli.stores import as_journal, as_redis
 from queuehint.errors import InvalidJobError, QueueHintError
+from queuehint.shown import plain
 
 if TYPE_CHECKING:
     from queuehint.backends.journal.backend import JournalBackend

@@ -29,10 +29,11 @@ from queuehint.cli.opening import (
     opened,
     say_none,
 )
-from queuehint.cli.render import STYLES, Block, Grid, Lines, Printer, Row, ago, bars, cell, group, plain, state_cell
+from queuehint.cli.render import STYLES, Block, Grid, Lines, Printer, Row, ago, bars, cell, group, state_cell
 from queuehint.cli.workers import workers_grid
 from queuehint.errors import BackendError
 from queuehint.scheduler.scheduler import Scheduler
+from queuehint.shown import plain
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import Stats, WorkerInfo
 

@@ -17,7 +17,6 @@ import typer
 from queuehint.backends.base import check_scheme
 from queuehint.backends.masks import masked
 from queuehint.cli.loading import TargetError, load_scheduler
-from queuehint.cli.render import plain
 from queuehint.cli.said import HINT, hidden, mentions_url, said
 from queuehint.cli.stores import as_redis
 from queuehint.errors import (
@@ -29,6 +28,7 @@ from queuehint.errors import (
     QueueHintError,
 )
 from queuehint.scheduler.scheduler import Scheduler
+from queuehint.shown import plain
 from queuehint.values.hint import Path, parse_key
 
 if TYPE_CHECKING:

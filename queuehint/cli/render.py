@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,14 +20,12 @@ from rich.table import Table
 from rich.text import Text
 
 from queuehint.clock import SystemClock
+from queuehint.shown import plain, plain_lines
 from queuehint.values.record import JobState, moment
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
-# Control characters move the cursor and more, bidi controls and line separators spoof what is displayed, lone
-# surrogates cannot be printed.
-_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 STYLES = {
     JobState.SCHEDULED: "cyan",
     JobState.DEFERRED: "magenta",
@@ -53,27 +50,6 @@ UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "week
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
-
-
-def plain(text: str) -> str:
-    r"""
-    Return text in which nothing is left that a terminal would obey or that would begin another line.
-
-    >>> print(plain("a\x1b[31mb\n\u202e"))
-    a\x1b[31mb\n\u202e
-    """
-    return _OBEYED.sub(_code, text)
-
-
-def plain_lines(text: str) -> list[str]:
-    """Return the lines of a text, each `plain`; its tabs are blanks."""
-    return [plain(line.replace("\t", "    ")) for line in text.split("\n")]
-
-
-def _code(match: re.Match[str]) -> str:
-    sign = match[0]
-    named = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(sign)
-    return named or (f"\\x{ord(sign):02x}" if ord(sign) < 256 else f"\\u{ord(sign):04x}")
 
 
 def cell(text: object = "", style: str = "") -> Text:

@@ -18,7 +18,7 @@ import typer
 from typer.core import DEFAULT_MARKUP_MODE, TyperGroup
 
 from queuehint.backends.masks import HIDDEN, hidden_parts, masked
-from queuehint.cli.render import plain
+from queuehint.shown import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

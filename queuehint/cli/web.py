@@ -12,9 +12,9 @@ import typer
 
 from queuehint.cli.loading import TargetError
 from queuehint.cli.opening import EXIT_USAGE, UsageError, find
-from queuehint.cli.render import plain
 from queuehint.cli.said import said
 from queuehint.errors import BackendError, InvalidHintError, InvalidJobError, MissingExtraError
+from queuehint.shown import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from queuehint import operations as op
 from queuehint.errors import QueueFullError, shown
 from queuehint.schema.checks import check_choice
 from queuehint.schema.compiled import check_of
-from queuehint.values.hint import parse_key
+from queuehint.values.hint import Path, parse_key
 from queuehint.web.access import Access, Auth
 from queuehint.web.orders import DONE, ORDERS, Submitted
 from queuehint.web.problems import Refused
@@ -57,6 +57,8 @@ class Board:
     seal: Seal
     streams: int = attrs.field(init=False, default=0)
     """How many streams of events are open."""
+    redrives: dict[tuple[str, Path], Any] = attrs.field(init=False, factory=dict)
+    """The guarded redrives of pages, by namespace and scope: one each."""
     checks: Mapping[str, Check] = attrs.field(init=False, factory=lambda: {r.name: check_of(r.asks) for r in ROUTES})
 
 

@@ -17,8 +17,9 @@ from queuehint import BackendUnavailableError, JobState, Signal
 from queuehint.backends.redis import session as redis_session
 from queuehint.cli.app import app
 from queuehint.cli.live import repeat
-from queuehint.cli.render import Block, Facts, Grid, Lines, Printer, branches, cell, plain
+from queuehint.cli.render import Block, Facts, Grid, Lines, Printer, branches, cell
 from queuehint.operations import Announce
+from queuehint.shown import plain
 from queuehint.values.outcome import JobError, Progress
 from tests.commands import FAILED, CliRunner, System, drawn, open_system
 from tests.terminal import Terminal, without_sequences

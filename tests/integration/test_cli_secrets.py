@@ -18,9 +18,9 @@ from queuehint.backends.redis.doctor import doctor
 from queuehint.cli import opening
 from queuehint.cli import said as typed
 from queuehint.cli.app import PANELS, app
-from queuehint.cli.render import plain
 from queuehint.cli.said import hidden, mentions_url, said
 from queuehint.errors import BackendUnavailableError
+from queuehint.shown import plain
 from tests.commands import CliRunner
 from tests.each import for_each
 from tests.support import until_sync

@@ -1,69 +1,59 @@
 """
 The HTML pages of a board: each is a row of `PAGES`, and a function that is given an `Asker` and the request.
 
-A page asks and orders by ``await asker.answer(name, asked)``, where *name* is that of a row of `QUESTIONS` or `ORDERS`
-and *asked* a value of the class that the row asks: ``await asker.answer("tree", op.Tree(("doc1",), 2))``. So rights,
-scope and bounds are those of the API. It returns what `render` makes of a template. Templates are below `templates`,
-files that browsers load below `static`; both are part of the wheel. Nothing may be inline: the Content-Security-Policy
-of all answers forbids it.
+A page asks by `asking.ask`, by the name of a row of `queuehint.web.routes.ROUTES` or of the rows that only pages ask;
+so rights, scope and bounds are those of the API. What comes back goes through a function of `views`, which makes plain
+dicts of values, and `rendering.render` makes a page of these by a template. Templates are below ``templates``, files
+that browsers load below ``static``; both are part of the wheel. Nothing may be inline: the Content-Security-Policy of
+all answers forbids it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-import attrs
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from queuehint.web.pages import enqueue, lists, looks, orders
+from queuehint.web.pages.rendering import STATIC, Page, guarded, links_of, render
 
-from queuehint.web.board import Asker
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
 
-HERE: Final = Path(__file__).parents[1]
-STATIC: Final = HERE / "static"
-TEMPLATES: Final = Environment(
-    loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, auto_reload=False
-)
+    from queuehint.web.board import Asker
 
-
-@attrs.frozen(kw_only=True)
-class Page:
-    """
-    A page.
-
-    Args:
-        path: below the namespace, with parameters in braces; ``request.path_params`` has them encoded.
-        show: returns the page.
-        method: ``"POST"`` for what takes a form.
-    """
-
-    path: str
-    show: Callable[[Asker, Request], Awaitable[Response]]
-    method: str = "GET"
-
-
-def render(asker: Asker, request: Request, template: str, **context: Any) -> HTMLResponse:
-    """
-    Return a page made of a template.
-
-    Templates get, besides *context*: ``asker``, ``board``, and ``root``, which links begin with.
-    """
-    root = request.scope.get("root_path", "")
-    text = TEMPLATES.get_template(template).render(asker=asker, board=asker.board, root=root, **context)
-    return HTMLResponse(text, headers={"Cache-Control": "no-store"})
-
-
-async def index(asker: Asker, request: Request) -> Response:
-    """Return the first page."""
-    return render(asker, request, "index.html", names=[asker.namespace], is_one=True)
+__all__ = ["PAGES", "STATIC", "namespaces"]
 
 
 async def namespaces(asker: Asker, request: Request) -> Response:
     """Return the list of the namespaces."""
-    return render(asker, request, "index.html", names=list(asker.board.stores), is_one=False)
+    links = links_of(asker, request)
+    names = [{"name": name, "url": links.at(f"{name}/")} for name in asker.board.stores]
+    return render(asker, request, "namespaces.html", title="Namespaces", names=names, live=False, nav=[])
 
 
-PAGES: Final[tuple[Page, ...]] = (Page(path="/", show=index),)
+PAGES: Final[tuple[Page, ...]] = tuple(
+    [
+        Page(path=path, show=guarded(show))
+        for path, show in (
+            ("/", looks.now),
+            ("/places", looks.places),
+            ("/places/{key}", looks.places),
+            ("/jobs", lists.jobs),
+            ("/jobs/{id}", looks.job),
+            ("/jobs/{id}/why", looks.why),
+            ("/dead", lists.dead),
+            ("/workers", lists.workers),
+            ("/schedules", lists.schedules),
+            ("/limits", lists.limits),
+            ("/users", lists.users),
+            ("/health", lists.health),
+            ("/enqueue", enqueue.form),
+            ("/confirm/{verb}", orders.confirm),
+        )
+    ]
+    + [
+        Page(path=path, show=guarded(show), method="POST")
+        for path, show in (("/do/{verb}", orders.do), ("/enqueue", enqueue.enqueue))
+    ]
+)
 """All pages."""

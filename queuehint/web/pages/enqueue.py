@@ -1,0 +1,205 @@
+"""
+The form that enqueues a job: of a task that this process knows, or a copy of a job with edited arguments.
+
+The id of the new job is made with the form, so that a form that is sent twice enqueues one job.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from queuehint.errors import InvalidJobError, QueueHintError, shown
+from queuehint.handlers.conversion.plain_json import encode_json
+from queuehint.schema.checks import check_id
+from queuehint.values.ids import new_id
+from queuehint.values.spec import PAYLOAD_BYTES_MAX, JobSpec
+from queuehint.web.orders import Submission
+from queuehint.web.pages.asking import ask
+from queuehint.web.pages.choosing import first, read_form
+from queuehint.web.pages.rendering import links_of, notice, render
+from queuehint.web.pages.views import form as of_form
+from queuehint.web.problems import Refused
+from queuehint.web.questions import One
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from queuehint.client.job import Job
+    from queuehint.values.record import JobRecord
+    from queuehint.web.board import Asker
+    from queuehint.web.pages.choosing import Fields
+
+WHOLE = "arguments"
+"""The field of all arguments, of a task that this process does not know."""
+
+
+async def form(asker: Asker, request: Request) -> Response:
+    """Show the form: which task, or the fields of one."""
+    _check(asker)
+    query = request.query_params.multi_items()
+    return await _shown(asker, request, query, once=asker.access.prefix + new_id())
+
+
+def _check(asker: Asker) -> None:
+    if not asker.may_order:
+        raise Refused(403, "forbidden", "you may not order anything here")
+
+
+async def _copied(asker: Asker, fields: Fields) -> JobRecord | None:
+    """Return the job of which a copy is asked for, with its arguments if they may be seen."""
+    job_id = first(fields, "copy")
+    if not job_id:
+        return None
+    record: JobRecord = await ask(asker, "job", One(job_id=job_id, arguments=asker.access.arguments))
+    return record
+
+
+def _values(asker: Asker, record: JobRecord | None) -> dict[str, Any] | None:
+    """Return the arguments of a job by name; None if they are hidden, or the codec here cannot read them."""
+    if record is None or not asker.access.arguments:
+        return None
+    try:
+        return asker.scheduler.records.arguments_of(record)
+    except QueueHintError:
+        return None
+
+
+async def _shown(
+    asker: Asker, request: Request, fields: Fields, *, once: str, error: str | None = None, status: int = 200
+) -> Response:
+    record = await _copied(asker, fields)
+    task = record.spec.task if record is not None else first(fields, "task")
+    known = asker.scheduler.jobs
+    if record is None and task and task not in known:
+        raise InvalidJobError(f"task {shown(task)} is not known to this board")
+    values = _values(asker, record)
+    given = {name: value for name, value in fields if name.startswith(of_form.PREFIX)}
+    found = _fields(known.get(task), values) if task else []
+    if error is not None:
+        found = [_as_given(field, given) for field in found]
+    spec = None if record is None else record.spec
+    options = {
+        "user": spec.user if spec is not None else None,
+        "pool": spec.pool if spec is not None else None,
+        "priority": int(spec.priority) if spec is not None else None,
+        "delay": None,
+        "tags": ", ".join(spec.tags) if spec is not None else None,
+    }
+    if error is not None:
+        options = {name: first(fields, name) for name in options}
+    tasks = [{"name": name, "doc": (inspect.getdoc(job) or "").partition("\n")[0]} for name, job in known.items()]
+    view = {
+        "tasks": tasks if record is None else [None],
+        "task": task or None,
+        "copied": None if record is None else record.id,
+        "hidden": record is not None and values is None,
+        "fields": found,
+        "options": {name: "" if value is None else value for name, value in options.items()},
+        "pool": known[task].pool if task in known else "default",
+        "once": once,
+        "error": error,
+    }
+    title = "Enqueue a copy" if record is not None else "Enqueue a job"
+    return render(asker, request, "enqueue.html", title=title, form=view, status=status, live=False)
+
+
+def _fields(job: Job[..., Any] | None, values: dict[str, Any] | None) -> list[of_form.View]:
+    if job is None:
+        field = of_form.field_of(WHOLE, dict, inspect.Parameter.empty, values if values is not None else {})
+        return [field]
+    handler = job.handler
+    return of_form.fields_of(handler.parameters, handler.annotations, values)
+
+
+def _as_given(field: of_form.View, given: dict[str, str]) -> of_form.View:
+    """Return a field with what was given, for a form that is shown again."""
+    text = given.get(field["field"])
+    return {**field, "value": text is not None if field["kind"] == "bool" else text or ""}
+
+
+async def enqueue(asker: Asker, request: Request) -> Response:
+    """Enqueue the job that a form says."""
+    _check(asker)
+    fields = await read_form(request)
+    once = check_id(first(fields, "once"), parameter="once")
+    try:
+        spec = await _spec(asker, fields, once)
+        reply = await ask(asker, "enqueue", Submission(jobs=(spec,)))
+    except InvalidJobError as error:
+        return await _shown(asker, request, fields, once=once, error=str(error), status=400)
+    (job,) = reply.jobs
+    links = links_of(asker, request)
+    said: dict[str, Any] = {
+        "level": "good" if job.created else "warn",
+        "title": None,
+        "text": f"{spec.task} is enqueued as {job.id}." if job.created else f"{job.id} was enqueued before.",
+        "lines": [],
+        "acts": [],
+        "back": links.job(job.id),
+    }
+    return notice(asker, request, said, title="Enqueued")
+
+
+async def _spec(asker: Asker, fields: Fields, once: str) -> JobSpec:
+    record = await _copied(asker, fields)
+    task = record.spec.task if record is not None else first(fields, "task")
+    job = asker.scheduler.jobs.get(task)
+    given = {name: value for name, value in fields if name.startswith(of_form.PREFIX)}
+    arguments = {}
+    for field in _fields(job, _values(asker, record)):
+        value = of_form.read_argument(field, given.get(field["field"]))
+        if value is not inspect.Parameter.empty:
+            arguments[field["name"]] = value
+    options = _options(fields)
+    if job is not None:
+        spec = job.using(id=once, check_arguments=False, **options).spec(**arguments)
+        return attrs.evolve(spec, arguments=encode_json(arguments, bytes_max=PAYLOAD_BYTES_MAX), identity=())
+    if record is None:
+        raise InvalidJobError(f"task {shown(task)} is not known to this board")
+    whole = arguments.get(WHOLE, {})
+    if not isinstance(whole, dict):
+        raise InvalidJobError(f"arguments must be an object, got {shown(whole)}")
+    delay_s = options.pop("delay", None)
+    return attrs.evolve(
+        record.spec,
+        id=once,
+        arguments=encode_json(whole, bytes_max=PAYLOAD_BYTES_MAX),
+        identity=(),
+        key=None,
+        delay_ms=None if delay_s is None else round(1000 * delay_s),
+        run_at_ms=None,
+        depends_on=(),
+        templates=False,
+        name=None,
+        flow=None,
+        parent=None,
+        schedule=None,
+        scheduled_ms=None,
+        **options,
+    )
+
+
+def _options(fields: Fields) -> dict[str, Any]:
+    """
+    Return the options that were given.
+
+    Raises:
+        InvalidJobError: one is wrong.
+    """
+    found: dict[str, Any] = {name: first(fields, name) for name in ("user", "pool") if first(fields, name)}
+    if text := first(fields, "priority"):
+        if text not in {"1", "2", "3", "4", "5"}:
+            raise InvalidJobError(f"priority must be 1 to 5, got {shown(text)}")
+        found["priority"] = int(text)
+    if text := first(fields, "delay"):
+        try:
+            found["delay"] = float(text)
+        except ValueError:
+            raise InvalidJobError(f"delay must be a number of seconds, got {shown(text)}") from None
+    if tags := [tag.strip() for tag in first(fields, "tags").split(",") if tag.strip()]:
+        found["tags"] = tuple(sorted(set(tags)))
+    return found

@@ -1,0 +1,207 @@
+"""Now, places, why, one job: what an operator looks at first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from queuehint import operations as op
+from queuehint.scheduler.operating import TREE_DEPTH_MAX
+from queuehint.values.hint import Path, parse_key, queue_key
+from queuehint.values.record import JobState
+from queuehint.values.record_filter import RecordFilter
+from queuehint.values.report import Stats, TreeNode, WorkerInfo
+from queuehint.web.pages.asking import ask, by_id, limits_of, pauses_of, workers_of
+from queuehint.web.pages.rendering import links_of, render, self_url
+from queuehint.web.pages.views import job as of_job
+from queuehint.web.pages.views import now as of_now
+from queuehint.web.pages.views import places as of_places
+from queuehint.web.pages.views import why as of_why
+from queuehint.web.questions import Listing, One, Selection
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from queuehint.web.board import Asker
+
+DEPENDENTS_SHOWN = 10
+
+
+async def now(asker: Asker, request: Request) -> Response:
+    """Show what goes on: six numbers, what a person has to end, long lines, pools."""
+    links, scope, now_ms = links_of(asker, request), asker.access.scope, asker.scheduler.clock.now_ms()
+    dead, deferred = [
+        (await ask(asker, "jobs", Listing(filter=RecordFilter(states=(state,)), limit=of_now.LOOKED_AT))).jobs
+        for state in (JobState.FAILED, JobState.DEFERRED)
+    ]
+    known = await by_id(asker, of_now.edge_ids(deferred))
+    pauses = await pauses_of(asker)
+    lines = await ask(asker, "lines", op.ListLines(depth=TREE_DEPTH_MAX, limit=of_now.HOT_PLACES, longest=not scope))
+    stats: Stats | None = None
+    if scope:
+        states = (await ask(asker, "stats", Selection(filter=RecordFilter(path=scope)))).states
+        workers: tuple[WorkerInfo, ...] = ()
+    else:
+        stats = await ask(asker, "stats", Selection())
+        states, workers = stats.states, (await workers_of(asker)).workers
+    pools = [] if stats is None else of_now.pools(stats, workers, now_ms)
+    unserved = [(pool["name"], stats.ready[pool["name"]]) for pool in pools if pool["unserved"] and stats is not None]
+    causes = of_now.causes(dead, deferred, known, pauses, unserved, now_ms, links)
+    counts = {} if stats is None else stats.stuck
+    tiles = of_now.tiles(
+        states,
+        links,
+        ready=None if stats is None else stats.ready,
+        oldest_ready_ms={} if stats is None else stats.oldest_ready_ms,
+        stuck=max(sum(counts.values()), len(causes)),
+        slots=sum(worker.slots for worker in workers),
+        now_ms=now_ms,
+    )
+    return render(
+        asker,
+        request,
+        "now.html",
+        title="Now",
+        page="now",
+        tiles=tiles,
+        stuck=of_now.groups_of(causes, counts, links),
+        hot=of_now.hot_places(_holder(lines.places), links),
+        pools=None if scope else pools,
+    )
+
+
+def _holder(places: tuple[TreeNode, ...]) -> TreeNode:
+    return TreeNode(
+        path_key="root",
+        started=0,
+        started_below=0,
+        waiting=0,
+        granted=0,
+        passing=0,
+        paused=False,
+        closed=False,
+        children=places,
+    )
+
+
+def path_of(request: Request) -> Path:
+    """
+    Return the place that an address names; the root if it names none.
+
+    Raises:
+        InvalidHintError: it names none that can be.
+    """
+    segment = unquote(request.path_params.get("key", ""))
+    key = request.query_params.get("at", "") if segment in {"", "-"} else segment
+    return parse_key(key) if key else ()
+
+
+def id_of(request: Request) -> str:
+    """Return the id that an address names."""
+    segment = unquote(request.path_params["id"])
+    return request.query_params.get("id", "") if segment == "-" else segment
+
+
+async def places(asker: Asker, request: Request) -> Response:
+    """Show the places below one, who holds it and who stands in line."""
+    links, scope, now_ms = links_of(asker, request), asker.access.scope, asker.scheduler.clock.now_ms()
+    path = path_of(request) or scope
+    query = request.query_params
+    by_line, waits_only = query.get("order") == "line", query.get("only") == "waiting"
+    node = await ask(asker, "tree", op.Tree(path, 2, query.get("after") or None, of_places.TREE_ROWS))
+    limits = await limits_of(asker)
+    pauses = await pauses_of(asker)
+    lists = {}
+    for state in (JobState.STARTED, JobState.QUEUED):
+        wanted = RecordFilter(path=path, states=(state,))
+        lists[state] = await ask(asker, "jobs", Listing(filter=wanted, limit=of_places.LINE_SHOWN))
+    queued = of_places.in_line(lists[JobState.QUEUED].jobs)
+    head = (await ask(asker, "why", op.Why(queued[0].id))).reasons if queued else ()
+    ahead = await by_id(asker, of_why.named_jobs(head)[1:])
+    place = of_places.place_view(
+        path,
+        node,
+        lists[JobState.STARTED].jobs,
+        queued,
+        head[0] if head else None,
+        ahead,
+        limits,
+        pauses,
+        now_ms,
+        links,
+        is_cut=lists[JobState.QUEUED].cursor is not None,
+    )
+    tree = {
+        "rows": of_places.tree_rows(node, links, limits, by_line=by_line, waits_only=waits_only),
+        "by_line": by_line,
+        "waits_only": waits_only,
+        "order_url": self_url(request, order=None if by_line else "line"),
+        "waits_url": self_url(request, only=None if waits_only else "waiting"),
+        "next": self_url(request, after=node.after) if node.after else None,
+        "empty": _nothing_below(path, waits_only=waits_only),
+    }
+    title = f"{queue_key(path)} · Places" if path else "Places"
+    crumbs = of_places.crumbs(path, links, scope)
+    acts = of_places.acts(place, path)
+    return render(
+        asker,
+        request,
+        "places.html",
+        title=title,
+        page="places",
+        live_path=path,
+        place=place,
+        tree=tree,
+        crumbs=crumbs,
+        acts=acts,
+    )
+
+
+def _nothing_below(path: Path, *, waits_only: bool) -> str:
+    if waits_only:
+        return "Nothing waits below this place."
+    return "No place below this one has a live job." if path else "No place has a live job now."
+
+
+async def why(asker: Asker, request: Request) -> Response:
+    """Show the chain of reasons of a job."""
+    links, now_ms = links_of(asker, request), asker.scheduler.clock.now_ms()
+    job_id = id_of(request)
+    reasons = (await ask(asker, "why", op.Why(job_id, op.CHAIN_MAX))).reasons
+    records = await by_id(asker, of_why.named_jobs(reasons))
+    chain = of_why.chain_view(reasons, records, now_ms, links)
+    return render(asker, request, "why.html", title=f"Why {job_id} waits", page="jobs", chain=chain)
+
+
+async def job(asker: Asker, request: Request) -> Response:
+    """Show one job; its arguments where they are asked for and allowed."""
+    links, now_ms = links_of(asker, request), asker.scheduler.clock.now_ms()
+    job_id = id_of(request)
+    shows = asker.access.arguments and request.query_params.get("arguments") == "1"
+    record = await ask(asker, "job", One(job_id=job_id, arguments=shows))
+    reason = None if record.state.is_over else (await ask(asker, "why", op.Why(job_id))).reasons[0]
+    edges = await by_id(asker, of_job.edge_ids(record))
+    near = [
+        (await ask(asker, "jobs", Listing(filter=wanted, limit=DEPENDENTS_SHOWN))).jobs
+        for wanted in (RecordFilter(waits_for=job_id), RecordFilter(parent=job_id))
+    ]
+    view = of_job.job_view(
+        record,
+        reason,
+        tuple(edges.values()),
+        near[0],
+        near[1],
+        now_ms,
+        links,
+        shows_payloads=shows,
+    )
+    return render(
+        asker,
+        request,
+        "job.html",
+        title=f"{record.spec.task} {job_id}",
+        page="jobs",
+        job=view,
+        show_url=self_url(request, arguments="1"),
+    )

@@ -1,0 +1,235 @@
+"""
+Orders from pages: ``/confirm/{verb}`` says what one touches, ``POST /do/{verb}`` carries it out and says so.
+
+Both answer a part of a page where a script asks, and a page where a browser does. What is ordered of many jobs is
+ordered of the first 1 000, in parts as large as the API takes; the answer says how many are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from queuehint import operations as op
+from queuehint.errors import shown
+from queuehint.values.hint import queue_key
+from queuehint.values.record import JobState
+from queuehint.web.pages import redriving, settings
+from queuehint.web.pages.asking import ask, redrive
+from queuehint.web.pages.choosing import (
+    REACHED_MAX,
+    UNFINISHED,
+    Chosen,
+    Done,
+    Fields,
+    back_of,
+    choose,
+    first,
+    path_alone,
+    read_form,
+    told,
+    whole,
+)
+from queuehint.web.pages.rendering import is_fragment, notice, render
+from queuehint.web.pages.views import words
+from queuehint.web.pages.views.acts import act
+from queuehint.web.problems import Refused
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from queuehint.web.board import Asker
+
+_FORBIDDEN: Final = "this board is read-only: it takes no orders"
+
+
+async def confirm(asker: Asker, request: Request) -> Response:
+    """Say what an order touches, with a form that gives it."""
+    if not asker.may_order:
+        raise Refused(403, "forbidden", "you may not order anything here")
+    verb = request.path_params["verb"]
+    if verb not in QUESTIONS:
+        raise Refused(404, "not-found", f"there is no order {shown(verb)}")
+    fields = request.query_params.multi_items()
+    said = await QUESTIONS[verb](asker, fields)
+    kept = [(name, value) for name, value in fields if name not in {"back", "live"}]
+    view = {
+        "verb": verb,
+        "fields": kept,
+        "back": back_of(asker, request, fields),
+        "inputs": [],
+        "danger": False,
+        **said,
+    }
+    template = "confirm_part.html" if is_fragment(request) else "confirm.html"
+    return render(asker, request, template, title=view["question"], ask=view, live=False)
+
+
+def _lines(chosen: Chosen) -> list[str]:
+    """Return some of the jobs that an order touches, as lines."""
+    lines = [f"{record.spec.task} {record.id} {' '.join(record.queue_keys[:1])}".rstrip() for record in chosen.named]
+    rest = chosen.count - len(lines)
+    if lines and rest > 0:
+        lines.append(f"and {words.number(rest)} more")
+    if chosen.count > REACHED_MAX:
+        lines.append(f"One order reaches {words.number(REACHED_MAX)} of them; give it again for the rest.")
+    return lines
+
+
+def _question(verb: str, chosen: Chosen, noun: str) -> str:
+    return f"{verb.capitalize()} {words.counted(chosen.count, noun)}?" if chosen.count else f"No {noun} is among them."
+
+
+async def _ask_cancel(asker: Asker, fields: Fields) -> dict[str, Any]:
+    chosen = await choose(asker, fields, UNFINISHED)
+    return {
+        "question": _question("cancel", chosen, "unfinished job"),
+        "lines": [*_lines(chosen), *(["Running ones are told to stop."] if chosen.count else [])],
+        "label": f"Cancel {words.counted(chosen.count, 'job')}",
+        "keep": "Keep them",
+        "count": chosen.count,
+        "danger": True,
+    }
+
+
+async def _ask_redrive(asker: Asker, fields: Fields) -> dict[str, Any]:
+    chosen = await choose(asker, fields, (JobState.FAILED,))
+    lines = _lines(chosen)
+    is_guarded = chosen.count > 1
+    if is_guarded:
+        lines.append(f"It stops by itself when more than {redriving.FAILED_MAX} of them have failed again.")
+    rate = {"name": "rate", "label": "Jobs a second", "type": "number", "value": redriving.RATE, "min": 1, "max": 200}
+    return {
+        "question": _question("redrive", chosen, "dead job"),
+        "lines": lines,
+        "label": f"Redrive {words.counted(chosen.count, 'job')}",
+        "keep": "Leave them",
+        "count": chosen.count,
+        "inputs": [rate] if is_guarded else [],
+    }
+
+
+async def _ask_discard(asker: Asker, fields: Fields) -> dict[str, Any]:
+    chosen = await choose(asker, fields, (JobState.FAILED,))
+    return {
+        "question": _question("discard", chosen, "dead job"),
+        "lines": [*_lines(chosen), "They become canceled; places they hold are free, and what waits for them is told."],
+        "label": f"Discard {words.counted(chosen.count, 'job')}",
+        "keep": "Keep them",
+        "count": chosen.count,
+        "danger": True,
+    }
+
+
+async def do(asker: Asker, request: Request) -> Response:
+    """Carry out an order, and say what came of it."""
+    verb = request.path_params["verb"]
+    fields = await read_form(request)
+    if verb not in VERBS:
+        raise Refused(404, "not-found", f"there is no order {shown(verb)}")
+    if not asker.may_order:
+        why = (
+            "this board is read-only: it takes no orders"
+            if asker.board.read_only
+            else "you may not order anything here"
+        )
+        raise Refused(403, "forbidden", why)
+    done = await VERBS[verb](asker, fields)
+    said = {
+        "level": done.level,
+        "title": None,
+        "text": done.text,
+        "lines": list(done.lines),
+        "acts": list(done.undo),
+        "back": back_of(asker, request, fields),
+    }
+    return notice(asker, request, said, title="Done", headers={"HX-Trigger": "done"})
+
+
+async def _in_parts(ids: Sequence[str], order: Callable[[tuple[str, ...]], Awaitable[op.Judged]]) -> tuple[int, int]:
+    """Order something of jobs, as many at once as may be; return of how many it was done, and of how many requested."""
+    done = requested = 0
+    for begin in range(0, len(ids), op.JOBS_AT_ONCE):
+        judged = await order(tuple(ids[begin : begin + op.JOBS_AT_ONCE]))
+        done += sum(verdict is op.Verdict.DONE for verdict, _ in judged.verdicts)
+        requested += sum(verdict is op.Verdict.REQUESTED for verdict, _ in judged.verdicts)
+    return done, requested
+
+
+def _left(chosen: Chosen, reached: int) -> tuple[str, ...]:
+    left = chosen.count - reached
+    return (f"{words.counted(left, 'job')} left: give the order again.",) if chosen.is_more and left > 0 else ()
+
+
+async def _cancel(asker: Asker, fields: Fields) -> Done:
+    reason = f"canceled by {asker.access.name or 'an operator'} on the board"
+    path = path_alone(fields)
+    if path is not None:
+        swept = await ask(asker, "cancel_place", op.CancelPath(path, reason))
+        more = " so far; the rest follows" if swept.more or swept.number is not None else ""
+        return Done(text=f"{words.counted(swept.reached, 'job')} at or below {queue_key(path)} canceled{more}.")
+    chosen = await choose(asker, fields, UNFINISHED)
+    done, requested = await _in_parts(chosen.ids, lambda some: ask(asker, "cancel", op.Cancel(some, reason)))
+    parts = []
+    if done or not requested:
+        parts.append(f"{words.counted(done, 'job')} canceled")
+    if requested:
+        parts.append(f"{words.counted(requested, 'running job')} told to stop")
+    level = "good" if done or requested else "warn"
+    return Done(text=f"{', '.join(parts)}.", level=level, lines=_left(chosen, done + requested))
+
+
+async def _redrive(asker: Asker, fields: Fields) -> Done:
+    chosen = await choose(asker, fields, (JobState.FAILED,))
+    downstream = bool(first(fields, "downstream"))
+    if len(chosen.ids) > 1:
+        rate = whole(fields, "rate", redriving.RATE, least=1, most=200)
+        started = redriving.start(asker, chosen.ids, rate=rate, downstream=downstream)
+        if not started:
+            return Done(text="Another redrive is under way: wait for its end, or stop it.", level="warn")
+        text = f"Redriving {words.counted(len(chosen.ids), 'job')}, {rate} a second."
+        return Done(text=text, undo=(act("stop-redrive", "Stop"),), lines=_left(chosen, len(chosen.ids)))
+    done, _ = await _in_parts(chosen.ids, lambda some: redrive(asker, some, downstream=downstream))
+    if not done:
+        return Done(text="Nothing was redriven: the job is not dead, or its record is gone.", level="warn")
+    return Done(text=f"{words.counted(done, 'job')} redriven.")
+
+
+async def _stop_redrive(asker: Asker, fields: Fields) -> Done:
+    stopped = redriving.stop(asker)
+    return told("The redrive was stopped.", "No redrive is under way.", is_done=stopped)
+
+
+async def _discard(asker: Asker, fields: Fields) -> Done:
+    chosen = await choose(asker, fields, (JobState.FAILED,))
+    done, _ = await _in_parts(chosen.ids, lambda some: ask(asker, "discard", op.Discard(some)))
+    return Done(
+        text=f"{words.counted(done, 'job')} discarded.", level="good" if done else "warn", lines=_left(chosen, done)
+    )
+
+
+async def _run_now(asker: Asker, fields: Fields) -> Done:
+    ids = [value for name, value in fields if name == "id"]
+    done, _ = await _in_parts(ids, lambda some: redrive(asker, some, waiting=True))
+    if not done:
+        return Done(text="It waits for no time any more.", level="warn")
+    return Done(text=f"{words.counted(done, 'job')} due now.")
+
+
+QUESTIONS: Final[Mapping[str, Callable[[Asker, Fields], Awaitable[dict[str, Any]]]]] = {
+    "cancel": _ask_cancel,
+    "redrive": _ask_redrive,
+    "discard": _ask_discard,
+    **settings.QUESTIONS,
+}
+"""What is said before an order, by its verb."""
+VERBS: Final[Mapping[str, Callable[[Asker, Fields], Awaitable[Done]]]] = {
+    "cancel": _cancel,
+    "redrive": _redrive,
+    "stop-redrive": _stop_redrive,
+    "discard": _discard,
+    "run-now": _run_now,
+    **settings.VERBS,
+}
+"""All orders that a page gives, by their verbs."""

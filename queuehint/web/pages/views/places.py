@@ -1,0 +1,259 @@
+"""Places: a tree with heat, who holds a place and who stands in line there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from queuehint.values.hint import Path, is_prefix, parse_key, queue_key
+from queuehint.values.limit import LimitState
+from queuehint.values.record import JobRecord, JobState
+from queuehint.values.report import PauseState, Reason, TreeNode
+from queuehint.web.pages.views import words
+from queuehint.web.pages.views.acts import Act, act, asked, danger
+from queuehint.web.pages.views.jobs import row
+from queuehint.web.pages.views.standing import limit_line
+
+if TYPE_CHECKING:
+    from queuehint.web.pages.views.links import Links
+
+View = dict[str, Any]
+
+TREE_ROWS = 200
+"""So many children of a place are on a page."""
+LINE_SHOWN = 50
+_HOLDING = frozenset({JobState.STARTED, JobState.FAILED})
+"""A job that another one waits for, in one of these states, holds a place."""
+
+
+def crumbs(path: Path, links: Links, scope: Path = ()) -> list[View]:
+    """Return the way to a place from the root, or from the scope: each place with its address."""
+    return [
+        {
+            "name": path[depth - 1] if depth else "all places",
+            "url": links.place(path[:depth]),
+            "current": depth == len(path),
+        }
+        for depth in range(len(scope), len(path) + 1)
+    ]
+
+
+def live(node: TreeNode) -> int:
+    """Return how many claims are at a place or have passed it."""
+    return node.waiting + node.granted + node.passing
+
+
+def line_below(node: TreeNode) -> int:
+    """Return how many claims wait at a place and below it, as far as the tree was read."""
+    return node.waiting + sum(line_below(child) for child in node.children)
+
+
+def tree_rows(
+    node: TreeNode,
+    links: Links,
+    limits: Sequence[LimitState] = (),
+    *,
+    by_line: bool = False,
+    waits_only: bool = False,
+) -> list[View]:
+    """
+    Return the places below one as rows of a treegrid, in the order in which they stand.
+
+    Args:
+        by_line: the longest lines first, of each parent.
+        waits_only: leave out places at and below which nothing waits.
+    """
+    below = [child for child in node.children if not waits_only or line_below(child)]
+    most_line = max([line_below(child) for child in _all_below(node)], default=0)
+    most_live = max([live(child) for child in _all_below(node)], default=0)
+    rows: list[View] = []
+
+    def add(children: Sequence[TreeNode], level: int) -> None:
+        some = [child for child in children if not waits_only or line_below(child)]
+        if by_line:
+            some = sorted(some, key=lambda child: -line_below(child))
+        for position, child in enumerate(some, 1):
+            rows.append(_row(child, level, position, len(some), most_line, most_live, links, limits))
+            add(child.children, level + 1)
+
+    add(below, 1)
+    return rows
+
+
+def _all_below(node: TreeNode) -> list[TreeNode]:
+    found: list[TreeNode] = []
+    for child in node.children:
+        found += [child, *_all_below(child)]
+    return found
+
+
+def _row(
+    node: TreeNode,
+    level: int,
+    position: int,
+    size: int,
+    most_line: int,
+    most_live: int,
+    links: Links,
+    limits: Sequence[LimitState],
+) -> View:
+    path = parse_key(node.path_key)
+    line = line_below(node)
+    return {
+        "key": node.path_key,
+        "name": path[-1] if path else "all places",
+        "url": links.place(path),
+        "level": level,
+        "position": position,
+        "size": size,
+        "running": node.started_below,
+        "here": node.granted,
+        "waiting": node.waiting,
+        "line": line,
+        "passing": node.passing,
+        "live": live(node),
+        "heat": words.heat(line, most_line),
+        "bar": bar(node, most_live),
+        "paused": node.paused,
+        "closed": node.closed,
+        "dead": node.dead,
+        "limits": [limit_line(state, links)["text"] for state in limits if applies(state, path)],
+        "has_children": bool(node.children),
+        "is_cut": node.after is not None,
+    }
+
+
+def bar(node: TreeNode, most: int) -> View:
+    """
+    Return the parts of a bar in thousandths: running, granted without running, waiting, passing.
+
+    The whole bar is the share of the place in the place with most claims; each part that is there is seen.
+    """
+    total = live(node)
+    width = max(40, round(1000 * total / most)) if total and most else 0
+    running = min(node.started, node.granted)
+    parts = [
+        ("started", running),
+        ("failed", min(node.dead, node.granted - running)),
+        ("granted", max(0, node.granted - running - node.dead)),
+        ("queued", node.waiting),
+        ("passing", node.passing),
+    ]
+    at, found = 0, []
+    for kind, count in parts:
+        if count > 0:
+            size = max(8, round(width * count / total))
+            found.append({"kind": kind, "at": at, "width": size})
+            at += size
+    said = {"started": "running", "failed": "dead", "granted": "granted", "queued": "waiting", "passing": "below"}
+    text = ", ".join([f"{words.number(count)} {said[kind]}" for kind, count in parts if count > 0])
+    return {"parts": found, "text": text or "nothing live"}
+
+
+def applies(state: LimitState, path: Path) -> bool:
+    """Return whether a limit is one of this very place."""
+    limit = state.limit
+    if limit.path is None:
+        return False
+    return limit.path == path[:-1] if limit.each and path else limit.path == path and not limit.each
+
+
+def place_view(
+    path: Path,
+    node: TreeNode,
+    running: Sequence[JobRecord],
+    queued: Sequence[JobRecord],
+    head: Reason | None,
+    ahead: Mapping[str, JobRecord],
+    limits: Sequence[LimitState],
+    pauses: Sequence[PauseState],
+    now_ms: int,
+    links: Links,
+    *,
+    is_cut: bool = False,
+) -> View:
+    """
+    Return the place itself: who holds it and who stands in line.
+
+    Args:
+        running: STARTED jobs at or below it.
+        queued: QUEUED jobs at or below it, in order of their places.
+        head: why the first of *queued* waits; None if there is none.
+        ahead: the jobs that *head* names, by id: one further up may hold the place.
+        is_cut: there are more QUEUED jobs.
+    """
+    ours = [record for record in running if at(record, path)]
+    below = [record for record in running if not at(record, path)]
+    known = {record.id for record in running}
+    others = [record for record in ahead.values() if record.state in _HOLDING and record.id not in known]
+    held = [record for record in others if at(record, path)]
+    above = [record for record in others if not _is_below(record, path)]
+    line = in_line(queued)
+    covering = [pause for pause in pauses if pause.filter.path is not None and is_prefix(pause.filter.path, path)]
+    own = [pause for pause in covering if pause.filter.path == path and _is_by_path(pause)]
+    return {
+        "key": queue_key(path),
+        "path": path,
+        "node": node,
+        "counts": {
+            "running": words.number(node.started_below),
+            "granted": words.number(node.granted),
+            "waiting": words.number(node.waiting),
+            "passing": words.number(node.passing),
+            "dead": words.number(node.dead),
+        },
+        "holders": [{**row(record, now_ms, links), "where": "above"} for record in above]
+        + [{**row(record, now_ms, links), "where": "here"} for record in [*held, *ours]],
+        "below": [row(record, now_ms, links) for record in below[:LINE_SHOWN]],
+        "line": [{**row(record, now_ms, links), "here": at(record, path)} for record in line[:LINE_SHOWN]],
+        "is_cut": is_cut,
+        "oldest": words.duration(now_ms - line[0].queued_ms) if line and line[0].queued_ms is not None else None,
+        "paused": bool(own),
+        "paused_until": words.when(own[0].until_ms, now_ms) if own else None,
+        "paused_above": [
+            {"key": queue_key(pause.filter.path), "url": links.place(pause.filter.path)}
+            for pause in covering
+            if pause not in own and pause.filter.path is not None
+        ],
+        "closed": node.closed,
+        "limits": [limit_line(state, links) for state in limits if _covers(state, path)],
+        "jobs_url": links.jobs(path=queue_key(path)),
+        "line_url": links.jobs(path=queue_key(path), state="queued", order="oldest"),
+    }
+
+
+def in_line(records: Sequence[JobRecord]) -> list[JobRecord]:
+    """Return jobs in order of their places in the order, which in a scope is that of the moments they took them."""
+    return sorted(records, key=lambda record: (record.queued_ms or 0, record.seq or 0, record.number or 0))
+
+
+def acts(place: View, path: Path) -> list[Act]:
+    """Return the orders that a place takes; each but resume and reopen says first how many jobs it touches."""
+    key = queue_key(path)
+    return [
+        act("resume", path=key) if place["paused"] else asked("pause", path=key),
+        act("reopen", path=key) if place["closed"] else asked("close", path=key),
+        danger("cancel", "Cancel all below", path=key),
+    ]
+
+
+def at(record: JobRecord, path: Path) -> bool:
+    """Return whether a job has a claim at this very place."""
+    return any(claim.path == path for claim in record.spec.claims)
+
+
+def _is_below(record: JobRecord, path: Path) -> bool:
+    return any(is_prefix(path, claim.path) for claim in record.spec.claims)
+
+
+def _is_by_path(pause: PauseState) -> bool:
+    chosen = pause.filter
+    return not any([chosen.task, chosen.user, chosen.service, chosen.pool, chosen.tag])
+
+
+def _covers(state: LimitState, path: Path) -> bool:
+    """Return whether jobs at a place count under a limit."""
+    limit = state.limit
+    if limit.path is None:
+        return False
+    return is_prefix(limit.path, path) and (not limit.each or len(path) > len(limit.path))
