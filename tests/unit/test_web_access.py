@@ -99,14 +99,14 @@ async def test_board_of_some_hosts_refuses_others(host: str, status: int) -> Non
 async def test_several_namespaces_are_below_their_names() -> None:
     schedulers = [Scheduler(namespace="one"), Scheduler(namespace="two")]
     client = WebClient(make_app(*schedulers, auth=lambda _: Access()))
-    assert 'href="/two/api/v1/stats"' in (await client.get("/")).text
+    assert 'href="/two/"' in (await client.get("/")).text
     assert (await client.get("/two/api/v1/stats")).status == 200
     assert (await client.get("/api/v1/stats")).status == 404
 
 
 async def test_links_and_routes_are_below_the_root_of_a_mount() -> None:
     client = WebClient(make_app(Scheduler(), auth=lambda _: Access()), root="/queue hint")
-    assert 'href="/queue%20hint/api/v1/stats"' in (await client.get("/")).text
+    assert 'href="/queue%20hint/jobs"' in (await client.get("/")).text
     assert (await client.get("/api/v1/stats")).status == 200
 
 
