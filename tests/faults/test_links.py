@@ -299,10 +299,10 @@ async def test_replies_that_come_byte_by_byte_are_read(
     redis_server: Server, start_proxy: StartProxy, namespace: str, lines: Path
 ) -> None:
     proxy = start_proxy(redis_server)
-    proxy.slice(1)
     both = WorkerAndProducer(redis_server, proxy.url, namespace, lines)
 
     async with both.working():
+        proxy.slice(1)
         await both.enqueue(20)
         await both.drained()
     figures("F-18", slice=1, **both.close())
