@@ -65,6 +65,7 @@ async def now(asker: Asker, request: Request) -> Response:
         title="Now",
         page="now",
         tiles=tiles,
+        known=any(states.values()),
         stuck=of_now.groups_of(causes, counts, links),
         hot=of_now.hot_places(_holder(lines.places), links),
         pools=None if scope else pools,

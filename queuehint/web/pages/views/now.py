@@ -59,7 +59,7 @@ def tiles(
         _tile(
             "In line",
             max(0, queued - ready_now),
-            "behind a place, a limit, a pause or a back-off",
+            "behind a place, limit, pause or back-off",
             "queued",
             links,
             state="queued",
@@ -75,14 +75,14 @@ def tiles(
         {
             "label": "Stuck",
             "count": words.number(stuck),
-            "note": "need a person" if stuck else "nothing needs a person",
+            "note": "need a person" if stuck else "",
             "kind": "failed" if stuck else "quiet",
             "url": "#stuck",
         },
         {
             "label": "Dead",
             "count": words.number(dead),
-            "note": "in the dead-letter queue",
+            "note": "in the dead-letter queue" if dead else "",
             "kind": "failed" if dead else "quiet",
             "url": links.at("dead"),
         },
@@ -94,7 +94,7 @@ def _tile(label: str, count: int, note: str, kind: str, links: Links, *, state: 
     return {
         "label": label,
         "count": words.number(count),
-        "note": note,
+        "note": note if count else "",
         "kind": kind if count else "quiet",
         "url": links.jobs(state=state),
     }
