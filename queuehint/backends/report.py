@@ -42,7 +42,8 @@ class Finding:
 
     Args:
         kind: `setting`, `schema`, `type`, `ttl`, `foreign`, `key`, `retention`, `state`, `counter`, `gate`, `place`,
-            `order`, `job`, `conflict`, `cycle`, `library`, `payload`, or what is wrong with a job or an entry.
+            `order`, `job`, `conflict`, `cycle`, `wait`, `unawaited`, `library`, `payload`, or what is wrong with a job
+            or an entry.
         level: a warning does not affect `Report.is_clean`.
         where: a setting, or a key.
         what: a description for people.
@@ -130,6 +131,20 @@ def cycle_finding(where: str, cycle: Sequence[str]) -> Finding:
     more = f" and {len(cycle) - CYCLE_NAMED_MAX} more" if len(cycle) > CYCLE_NAMED_MAX else ""
     what = f"jobs {named}{more} wait for one another for ever; cancel one: `queuehint cancel {cycle[0]}`"
     return Finding(kind="cycle", where=where, what=what, job_id=cycle[0])
+
+
+def lost_wait_finding(where: str, job_id: str, wait: str, *repairs: Repair) -> Finding:
+    """Return the finding that a job waits for a signal by a wait that has no record, so that nothing lets it go on."""
+    what = f"job {job_id} waits for a signal for ever: the record of its wait, {wait}, is not there"
+    return Finding(kind="wait", where=where, what=what, is_repairable=True, job_id=job_id, repairs=repairs)
+
+
+def unawaited_finding(where: str, wait: str, *repairs: Repair) -> Finding:
+    """Return the finding that no job waits by a wait for a signal, which takes up neither a worker nor a place."""
+    what = f"{wait} waits for a signal, and no job waits for it"
+    return Finding(
+        kind="unawaited", level="warning", where=where, what=what, is_repairable=True, job_id=wait, repairs=repairs
+    )
 
 
 def place_finding(where: str, job: Standing, passed: tuple[int, ...], *repairs: Repair) -> Finding:

@@ -263,7 +263,7 @@ async def test_a_flow_that_has_expired_is_unknown() -> None:
     async with shop.sched.worker():
         await flow.result()
         shop.clock.advance(seconds=3 * 86_400)
-        await shop.sched.backend.call(op.Tick())
+        await shop.step.enqueue("later")
         with pytest.raises(FlowNotFoundError):
             await flow.result()
 

@@ -1,4 +1,4 @@
-"""Examination of the engine of the process that leads: gates, and cycles of jobs."""
+"""Examination of the engine of the process that leads: gates, cycles of jobs, and waits for signals."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from queuehint.backends.report import (
     Finding,
     Report,
     cycle_finding,
+    lost_wait_finding,
     order_finding,
     place_finding,
+    unawaited_finding,
 )
 from queuehint.core.jobs.settled import compare, miscounted, misoffered, stalled, standings_of
 from queuehint.core.structures.edges import cycles
-from queuehint.operations import CountJobs, Operation
+from queuehint.core.structures.leftovers import CommitSweep, ReleaseSweep
+from queuehint.operations import Cancel, CountJobs, Operation
 from queuehint.operations.wire import PlaceAnew
 from queuehint.values.hint import gate_key
+from queuehint.values.spec import WAIT_MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 
 DAMAGE_MAX: Final = 20
-"""The most damaged pages of a file, and findings about gates, that one examination reports."""
+"""The most damaged pages of a file, findings about gates, and findings about waits, that one examination reports."""
 NAMED_MAX: Final = 10
 """The most jobs of a line that are named."""
 
@@ -45,10 +49,12 @@ class Examination:
     Args:
         cycles: the first jobs that wait for one another, a tuple of ids each; one more than are reported.
         gates: the first findings about jobs at wrong gates, and gates that are not as the jobs make them.
+        waits: the first findings about waits for signals that have no job, and jobs that have no wait.
     """
 
     cycles: tuple[tuple[str, ...], ...]
     gates: tuple[Finding, ...]
+    waits: tuple[Finding, ...] = ()
 
 
 @attrs.frozen
@@ -57,11 +63,12 @@ class Examine(Operation[Examination]):
 
 
 def examine(engine: Engine, path: str) -> Examination:
-    """Look for jobs that wait in a cycle, and at the gates; O(jobs)."""
+    """Look for jobs that wait in a cycle, at the gates and at waits for signals; O(jobs)."""
     jobs = engine.table.jobs.values()
     edges = {job.id: list(job.blocked) for job in jobs if not job.is_over and job.blocked}
     found = islice(cycles(edges), CYCLES_MAX + 1)
-    return Examination(cycles=tuple(map(tuple, found)), gates=tuple(_gates(path, engine)))
+    waits = tuple(islice(_waits(path, engine.table), DAMAGE_MAX))
+    return Examination(cycles=tuple(map(tuple, found)), gates=tuple(_gates(path, engine)), waits=waits)
 
 
 class _Store(Protocol):
@@ -82,18 +89,23 @@ def report(backend: _Store, looked_at: str, *, fix: bool = False) -> Report:
 
     Args:
         looked_at: besides the jobs, in words.
-        fix: replace gates that are wrong by those of all jobs placed anew.
+        fix: replace gates that are wrong by those of all jobs placed anew; cancel the waits for signals that no job
+            waits for, and the jobs whose waits are lost.
 
     Raises:
         BackendError: the store cannot be used, or is damaged.
     """
     stats = backend.call_sync(CountJobs())
     found = backend.call_sync(Examine())
-    gates, repaired = found.gates, []
-    if fix and any(each.is_repairable for each in gates):
-        backend.call_sync(PlaceAnew())
-        gates = backend.call_sync(Examine()).gates
-        repaired = [each for each in found.gates if each not in gates]
+    before = after = (*found.gates, *found.waits)
+    if fix and any(each.is_repairable for each in before):
+        if any(each.is_repairable for each in found.gates):
+            backend.call_sync(PlaceAnew())
+        if found.waits:
+            backend.call_sync(Cancel(tuple([str(each.job_id) for each in found.waits])))
+        again = backend.call_sync(Examine())
+        after = (*again.gates, *again.waits)
+    repaired = [each for each in before if each not in after]
     jobs = sum(stats.states.values())
     return Report(
         store=f"{backend.kind} {backend.name}",
@@ -104,7 +116,7 @@ def report(backend: _Store, looked_at: str, *, fix: bool = False) -> Report:
             **backend.lead_facts(),
             "looked_at": f"{looked_at}, {jobs} jobs and what they wait for",
         },
-        findings=(*gates, *[cycle_finding(backend.name, cycle) for cycle in found.cycles[:CYCLES_MAX]]),
+        findings=(*after, *[cycle_finding(backend.name, cycle) for cycle in found.cycles[:CYCLES_MAX]]),
         repaired=tuple(repaired),
         unchecked=(MORE_CYCLES,) if len(found.cycles) > CYCLES_MAX else (),
     )
@@ -123,6 +135,20 @@ def _gates(path: str, engine: Engine) -> list[Finding]:
         for kind, what in islice(_wrong_gates(table), DAMAGE_MAX)
     ]
     return found
+
+
+def _waits(path: str, table: JobTable) -> Iterator[Finding]:
+    """Yield what is wrong with waits for signals: one without a job, a job without its wait; O(unfinished)."""
+    # Until these are done, a wait may have no job yet, or none any more.
+    is_left = any(isinstance(item, (CommitSweep, ReleaseSweep)) for item in table.leftovers)
+    for job in table.jobs.values():
+        if job.is_over or job.is_hidden:
+            continue
+        if job.id.startswith(WAIT_MARK) and not is_left and not table.edges.has_dependents(job.id):
+            yield unawaited_finding(path, job.id)
+        for wait in job.blocked:
+            if wait.startswith(WAIT_MARK) and wait not in table.jobs:
+                yield lost_wait_finding(path, job.id, wait)
 
 
 def _wrong_gates(table: JobTable) -> Iterator[tuple[str, str]]:

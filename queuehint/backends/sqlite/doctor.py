@@ -1,4 +1,4 @@
-"""Examination of a SQLite store, and repair: integrity of the file, gates, and cycles of jobs."""
+"""Examination of a SQLite store, and repair: integrity of the file, gates, cycles of jobs, waits for signals."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 def diagnose(backend: SqliteBackend, *, fix: bool = False) -> Report:
     """
-    Check the pages of a file, its gates and that no jobs wait in a cycle.
+    Check the pages of a file, its gates, that no jobs wait in a cycle, and waits for signals.
 
     The file is opened, which reads its snapshot and journal; if another process leads, that one is asked. A damaged
     file is refused, and which of the jobs that wait for one another is to be canceled is for a person to say.
 
     Args:
-        fix: replace gates that are wrong by those of all jobs placed anew.
+        fix: replace gates that are wrong by those of all jobs placed anew; cancel the waits for signals that no job
+            waits for, and the jobs whose waits are lost.
 
     Raises:
         BackendError: the file cannot be used, or is damaged.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from queuehint.backends.report import Finding, Repair
+from queuehint.backends.report import Finding, Repair, lost_wait_finding, unawaited_finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -100,6 +100,8 @@ _ORDER: Final = (
     ("amend",),
     ("remove",),
     ("unresolved", "unreleased", "unparked", "unswept", "stalled"),
+    # Nobody waits once all edges are as they should be.
+    ("unawaited",),
 )
 """Which repairs have to be done before others can be worked out."""
 _ORDER_OF: Final = {kind: order for order, kinds in enumerate(_ORDER) for kind in kinds}
@@ -125,6 +127,11 @@ def problem(kind: str, name: str, where: str, item: str, about: str, found: str)
         about: the id of a job, mostly.
         found: what was there instead.
     """
+    if kind == "wait":
+        wait = name.partition(":")[2]
+        return lost_wait_finding(where, about, wait, ("unresolved", name, wait))
+    if kind == "unawaited":
+        return unawaited_finding(where, about, (kind, name, about))
     job_id = None if kind in _OF_NO_JOB or not about else about
     if kind == "note":
         has = _NOTES[name.partition(":")[0]]

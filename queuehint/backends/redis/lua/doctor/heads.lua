@@ -64,6 +64,9 @@ local function check_edges(id, job)
   if job[AWAITED] == RESOLVING and OVER[job[STATE]] and not job[GONE] and not examine.is_left('r', id) then
     problem('unresolved', 'left', '', id, '')
   end
+  -- Until such work is done, a wait may have no job yet, or none any more.
+  local is_unawaited = jobs.is_wait(id) and not OVER[job[STATE]] and not jobs.is_hidden(job) and not edges.has_dependents(job)
+  if is_unawaited and not examine.is_left('k') and not examine.is_left('p') then problem('unawaited', 'waiting:' .. id, '', id, '') end
   if not job[NEEDS] then return end
   if redis.call('HEXISTS', store.needs, id) == 0 then return problem('note', 'needs', id, id, '') end
   for portion = 1, job[PORTIONS] or 0 do

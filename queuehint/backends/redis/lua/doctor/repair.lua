@@ -329,6 +329,12 @@ function REPAIR.unresolved(_, id)
   end
 end
 
+-- A wait for a signal that no job waits for.
+function REPAIR.unawaited(_, id)
+  local wait = jobs.of(id)
+  if wait and not OVER[wait[STATE]] and not edges.has_dependents(wait) then lifecycle.finish(wait, CANCELED, 'nobody waits for it', false) end
+end
+
 -- A job that cannot run any more, and whose edges keep others for it.
 function REPAIR.unreleased(_, id) work.push({'p', id}) end
 

@@ -69,13 +69,14 @@ function examine.entries(id)
   return entries, counts
 end
 
--- Whether a piece of work is among the leftovers.
+-- Whether a piece of work is among the leftovers, or any of its kind.
 function examine.is_left(kind, what, mark)
   if not left_kinds then
     left_kinds = {}
     for _, packed in ipairs(redis.call('LRANGE', store.left, 0, LEFT_READ_MAX - 1)) do
       local is_read, item = pcall(cmsgpack.unpack, packed)
       if is_read and type(item) == 'table' then
+        left_kinds[item[1]] = true
         -- A sweep behind a dead job is known by that job.
         if item[1] == 'c' then left_kinds['c' .. tostring(item[5]) .. '\n'] = true
         else left_kinds[tostring(item[1]) .. tostring(item[2]) .. '\n' .. tostring(item[1] == 'g' and item[3] or '')] = true end
@@ -83,6 +84,7 @@ function examine.is_left(kind, what, mark)
     end
     left_kinds.unread = redis.call('LLEN', store.left) > LEFT_READ_MAX
   end
+  if not what then return left_kinds.unread or left_kinds[kind] or false end
   return left_kinds.unread or left_kinds[kind .. tostring(what) .. '\n' .. tostring(mark or '')] or false
 end
 

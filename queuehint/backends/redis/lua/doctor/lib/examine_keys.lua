@@ -120,7 +120,10 @@ CHECK['waiting:'] = function(name, _, dependent_id)
   if OVER[dependent[STATE]] and (dependent[STATE] ~= FAILED or dependent[GONE]) and not examine.is_left('p', dependent_id) then
     return 'unreleased', dependent_id
   end
-  if not OVER[dependent[STATE]] and is_unresolved(id, edge) then return 'unresolved', id end
+  if not OVER[dependent[STATE]] and is_unresolved(id, edge) then
+    if jobs.is_wait(id) and not examine.head(id) then return 'wait', dependent_id end
+    return 'unresolved', id
+  end
 end
 
 CHECK['blocked:'] = function(name, _, id)
