@@ -67,6 +67,11 @@ def enqueue(state: State, operation: op.Enqueue) -> op.Enqueued:
         in_order = all(other is None or other.number < job.number for job, other in named)
         for job in made:
             job.need_extras().came = job.number if in_order else state.table.last_number
+    elif operation.parent is None:
+        # Those of jobs that there were before.
+        for each in enqueued:
+            if each.created and each.id.startswith(WAIT_MARK):
+                state.lifecycle.end_unawaited(jobs[each.id])
     if operation.flow is not None and start is None and any(each.created for each in enqueued):
         staging.set_timeout(state.table, operation.flow, operation.flow_timeout_ms, now_ms)
     if operation.firing is not None:

@@ -113,6 +113,11 @@ class Lifecycle:
             self.table.ask_to_stop(job, cause)
         return 0
 
+    def end_unawaited(self, wait: Job) -> int:
+        """Cancel a wait for a signal if no job waits for it; return the units used."""
+        is_kept = wait.is_over or self.table.edges.has_dependents(wait.id)
+        return 0 if is_kept else CANCEL_UNITS + self.end(wait, CANCELED, "nobody waits for it")
+
     def die(self, job: Job, cause: str) -> int:
         """End a job FAILED and apply its `on_dead` policy; return the gates left."""
         on_dead = job.spec.policy.on_dead

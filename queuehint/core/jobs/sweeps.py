@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.core.jobs import staging
-from queuehint.core.jobs.lifecycle import CANCEL_UNITS
 from queuehint.core.structures.leftovers import (
     CancelFlowSweep,
     CancelSweep,
@@ -27,8 +26,6 @@ from queuehint.core.structures.leftovers import (
 from queuehint.operations import TALLIES, TALLY_MS
 from queuehint.values.record import JobState
 from queuehint.values.spec import WAIT_MARK
-
-NOBODY_WAITS: Final = "nobody waits for it"
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -235,11 +232,11 @@ def _release(lifecycle: Lifecycle, item: ReleaseSweep, _budget: int) -> tuple[in
 
 def _end_waits(lifecycle: Lifecycle, needs: Needs) -> int:
     """Cancel those of some waits for signals that no job waits for any more; return the units used."""
-    table, used = lifecycle.table, 0
+    used = 0
     for wait_id, _ in needs:
-        wait = table.jobs.get(wait_id) if wait_id.startswith(WAIT_MARK) else None
-        if wait is not None and not wait.is_over and not wait.is_hidden and not table.edges.has_dependents(wait_id):
-            used += CANCEL_UNITS + lifecycle.cancel(wait, NOBODY_WAITS)
+        wait = lifecycle.table.jobs.get(wait_id) if wait_id.startswith(WAIT_MARK) else None
+        if wait is not None and not wait.is_hidden:
+            used += lifecycle.end_unawaited(wait)
     return used
 
 

@@ -184,6 +184,19 @@ class Signals:
         assert store.state(other.id) is CANCELED
         assert store.is_clean
 
+    def test_a_wait_whose_job_was_there_before_ends_at_once(self, store: Store) -> None:
+        store.enqueue(job("there", key="k"))
+        wait, named = wait_spec("s", "new", None), wait_spec("s", "there", None)
+        made = store.enqueue(wait, job("new", key="k", after=[wait.id]))
+        assert [each.id for each in made.jobs] == [wait.id, "there"]
+        store.enqueue(named)
+        for each in (wait, named):
+            assert (store.state(each.id), store.record(each.id).cause) == (CANCELED, "nobody waits for it")
+        assert store.run() == ["there"]
+        store.wait(0)
+        assert store.edges().open_edges == 0
+        assert store.is_clean
+
     @pytest.mark.parametrize("then, state", [("fail", FAILED), ("cancel", CANCELED), ("run", QUEUED)])
     def test_a_wait_ends_by_its_time(self, store: Store, then: str, state: JobState) -> None:
         waiting(store, then)

@@ -54,6 +54,9 @@ class Submissions(Times):
         jobs = [
             self.take_in(spec, staged, ids, token, parent) for spec, token in zip(operation.jobs, tokens, strict=False)
         ]
+        if staged is None and parent is None:
+            # Those of jobs that there were before are waited for by none.
+            self.end_waits([job.id for job in jobs if job.created and job.id.startswith(WAIT_MARK)])
         if staged is None and operation.flow is not None and any(job.created for job in jobs):
             self.set_timeout(operation.flow, operation.flow_timeout_ms)
         if staged is not None:

@@ -458,6 +458,11 @@ if start then
     end
   end
   for _, job in ipairs(made) do job[CAME] = in_order and job[NUMBER] or S[NUMBERS] end
+elseif parent_id == '' then
+  -- Those of jobs that there were before.
+  for _, job in ipairs(made) do
+    if jobs.is_wait(job.id) then lifecycle.end_unawaited(job) end
+  end
 end
 if flow ~= '' and not start and #made > 0 then
   staging.set_timeout(flow, flow_timeout)

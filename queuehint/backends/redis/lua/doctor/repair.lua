@@ -332,7 +332,7 @@ end
 -- A wait for a signal that no job waits for.
 function REPAIR.unawaited(_, id)
   local wait = jobs.of(id)
-  if wait and not OVER[wait[STATE]] and not edges.has_dependents(wait) then lifecycle.finish(wait, CANCELED, 'nobody waits for it', false) end
+  if wait then lifecycle.end_unawaited(wait) end
 end
 
 -- A job that cannot run any more, and whose edges keep others for it.

@@ -60,9 +60,7 @@ local function end_waits(ids)
   local used = 0
   for _, id in ipairs(ids) do
     local wait = jobs.of(id)
-    if wait and not OVER[wait[STATE]] and not jobs.is_hidden(wait) and not edges.has_dependents(wait) then
-      used = used + CANCEL_UNITS + lifecycle.finish(wait, CANCELED, 'nobody waits for it', false)
-    end
+    if wait and not jobs.is_hidden(wait) then used = used + lifecycle.end_unawaited(wait) end
   end
   return used
 end

@@ -18,6 +18,12 @@ function lifecycle.finish(job, state, cause, keep_place)
   return left
 end
 
+-- Cancel a wait for a signal if no job waits for it; return the units used.
+function lifecycle.end_unawaited(wait)
+  if OVER[wait[STATE]] or edges.has_dependents(wait) then return 0 end
+  return CANCEL_UNITS + lifecycle.finish(wait, CANCELED, 'nobody waits for it', false)
+end
+
 -- Begin to resolve the edges to a job that is over. A sweep over dependents: kind, whose, the number it has come to, the
 -- number at which it began, which end of the job it is about, and when it began.
 function lifecycle.resolve_dependents(job)
