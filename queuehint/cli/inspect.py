@@ -213,12 +213,16 @@ def stats_blocks(found: Stats, pools: Iterable[Block | str] | None = None) -> It
     """Yield counts as they are printed; *pools* in place of the ready jobs by pool."""
     yield _states(found.states)
     yield from _ready(found) if pools is None else pools
+    if found.waiting_for_signals:
+        yield Row([("waiting for signals", cell(found.waiting_for_signals))])
     stuck = {kind: count for kind, count in found.stuck.items() if count}
     if stuck:
         yield "stuck until a person helps"
         yield Row([(f"stuck {kind}", cell(count, "bold red")) for kind, count in stuck.items()])
     yield "since the beginning, and now"
-    yield Row([(name, cell(value)) for name, value in attrs.asdict(found).items() if isinstance(value, int)])
+    counts = {name: value for name, value in attrs.asdict(found).items() if isinstance(value, int)}
+    del counts["waiting_for_signals"]
+    yield Row([(name, cell(value)) for name, value in counts.items()])
 
 
 def brief(record: JobRecord) -> dict[str, Any]:

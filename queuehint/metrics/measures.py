@@ -109,6 +109,11 @@ MEASURES = (
         label="reason",
         read=lambda answer: answer.stats.stuck,
     ),
+    _one(
+        "jobs.waiting.for.signals",
+        "Jobs that wait for a signal, among the first thousand that wait for others.",
+        lambda answer: answer.stats.waiting_for_signals,
+    ),
     Measure(
         name="workers",
         help="Workers heard of lately, by pool; 0 for a pool with ready jobs that none serves.",

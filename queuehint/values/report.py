@@ -351,6 +351,8 @@ class Stats:
             Looked at are the next jobs of the pool's first 100 users by name: with more users, or where a user has jobs
             of several priorities or redriven ones, another one may have waited longer.
         stuck: waits that only a person or a new worker can end, by `ReasonKind` value.
+        waiting_for_signals: of the DEFERRED jobs those that wait for a signal, without the waits themselves. Looked at
+            are the first 1 000 that wait for others, with 4 000 edges in all: beyond that there may be more.
         enqueued, started, settled: totals of jobs taken in, of grants, and of settlements that counted.
         finished, failed, canceled: totals of ends; a dead job that is discarded is CANCELED too.
         retried: total of attempts that failed with another to follow.
@@ -380,6 +382,7 @@ class Stats:
     lost: int
     pruned: int
     dropped: int = 0
+    waiting_for_signals: int = 0
     resolved: Delays
     leftovers: int
     nodes: int

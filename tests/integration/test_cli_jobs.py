@@ -256,6 +256,10 @@ def test_counts_add_up(system: System) -> None:
     assert counts["namespace"] == system.namespace
     assert (counts["states"]["QUEUED"], counts["states"]["STARTED"], counts["enqueued"]) == (1, 1, 2)
     assert {"QUEUED: 1", "ready default: 1", "enqueued: 2"} <= {*system.ok("stats").splitlines()}
+    assert "waiting for signals" not in system.ok("stats")
+    system.enqueue("step", after=[Signal("s"), Signal("t", timeout=60)])
+    assert {"DEFERRED: 2", "waiting for signals: 1"} <= {*system.ok("stats").splitlines()}
+    assert system.json("stats")["waiting_for_signals"] == 1
 
 
 def test_top_tells_how_many_jobs_a_second(system: System) -> None:

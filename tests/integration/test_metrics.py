@@ -69,6 +69,7 @@ def test_a_scrape_tells_what_the_store_counts() -> None:
     assert samples['queuehint_jobs_stuck{namespace="shop",reason="no_worker"}'] == 1
     assert samples['queuehint_jobs_enqueued_total{namespace="shop"}'] == 4
     assert samples['queuehint_jobs_failed_total{namespace="shop"}'] == 1
+    assert samples['queuehint_jobs_waiting_for_signals{namespace="shop"}'] == 0
     assert samples['queuehint_edges_open_edges{namespace="shop"}'] == 1
     assert samples['queuehint_edges_oldest_timestamp_seconds{namespace="shop"}'] == pytest.approx(time.time(), abs=60)
 

@@ -29,7 +29,7 @@ from queuehint.values.report import (
     refused_text,
     unserved_text,
 )
-from queuehint.values.spec import OF_SIGNALS, SIGNAL_MARK
+from queuehint.values.spec import OF_SIGNALS, SIGNAL_MARK, SIGNAL_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -85,6 +85,16 @@ def count_edges(state: State, _question: op.CountEdges) -> EdgeStats:
         behind_dead=behind_dead,
         orphans=tuple(orphans),
     )
+
+
+def _count_waiting_for_signals(table: JobTable) -> int:
+    """Return how many of the first DEFERRED jobs wait for a signal; those with too many edges are left out."""
+    found, edges_left = 0, EDGES_LOOKED_AT_MAX
+    for job in islice(table.deferred.values(), DEFERRED_LOOKED_AT_MAX):
+        if len(job.blocked) <= edges_left:
+            edges_left -= len(job.blocked)
+            found += job.spec.task != SIGNAL_TASK and any(other.startswith(OF_SIGNALS) for other in job.blocked)
+    return found
 
 
 @handles(op.CanDequeue)
@@ -324,6 +334,7 @@ def count_jobs(state: State, _question: op.CountJobs) -> Stats:
         released=totals[EventKind.RELEASED],
         lost=lifecycle.lost,
         pruned=lifecycle.pruned,
+        waiting_for_signals=_count_waiting_for_signals(table),
         resolved=Delays(count=lifecycle.resolved, sum_ms=lifecycle.resolved_sum_ms, max_ms=lifecycle.resolved_max_ms),
         leftovers=len(table.leftovers),
         nodes=table.trie.nodes,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from queuehint.testing.contract.store import DAY_MS
 from queuehint.testing.driver import job
 from queuehint.values.record import JobState
 from queuehint.values.report import EdgeStats
+from queuehint.values.signal import signal_id, signal_spec, wait_id, wait_spec
 from queuehint.values.spec import Dependency
 
 if TYPE_CHECKING:
@@ -107,6 +109,38 @@ class EdgesTold:
         store.finish("a")
         stats = store.edges()
         assert (stats.deferred, stats.open_edges, stats.behind_dead, stats.most_blocked) == (3, 4, 2, 2)
+
+    def test_those_that_wait_for_a_signal_are_counted(self, store: Store) -> None:
+        store.enqueue(wait_spec("s", "j", 1000), job("j", after=[wait_id("s", "j")]))
+        signal = signal_id("s")
+        store.enqueue(job("a"), job("k", after=[signal]), job("l", after=["a"]), job("m", after=[signal, "k"]))
+        assert (store.stats().states[DEFERRED], store.stats().waiting_for_signals) == (5, 3)
+        store.start()
+        store.enqueue_from("a", wait_spec("s", "a", None))
+        store.await_children("a", wait_id("s", "a"), again=True)
+        assert store.stats().waiting_for_signals == 4
+        store.cancel("k")
+        store.enqueue(signal_spec("s", b"1", DAY_MS))
+        store.wait(0)
+        assert (store.stats().states[QUEUED], store.stats().waiting_for_signals) == (3, 0)
+
+    def test_only_the_first_jobs_that_wait_are_looked_at_for_signals(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.enqueue(*[job(f"b{n}", after=["a"]) for n in range(999)])
+        store.enqueue(job("k", after=[signal_id("s")]), job("l", after=[signal_id("s")]))
+        assert store.stats().waiting_for_signals == 1
+        store.cancel("b0")
+        assert store.stats().waiting_for_signals == 2
+
+    def test_of_jobs_with_many_edges_only_4000_edges_are_looked_at_for_signals(self, store: Store) -> None:
+        ids = [str(number) for number in range(1000)]
+        store.enqueue(*[job(each) for each in ids])
+        for each, after in (("a", ids), ("b", ids), ("c", ids), ("d", ids[1:]), ("e", [*ids[1:], signal_id("s")])):
+            store.enqueue(job(each, after=after))
+        store.enqueue(job("k", after=[signal_id("s")]), job("l", after=[signal_id("s")]))
+        assert store.stats().waiting_for_signals == 1
+        store.cancel("a")
+        assert store.stats().waiting_for_signals == 2
 
     def test_what_waits_behind_a_dead_job_is_pending_and_does_not_move(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("b", ["x"], after=["a"]), job("c", ["x"], after=["b"]))

@@ -24,7 +24,7 @@ from queuehint.testing.model.work import Work
 from queuehint.values.hint import queue_key
 from queuehint.values.record import JobState
 from queuehint.values.report import EdgeStats, Reason, ReasonKind
-from queuehint.values.spec import OF_SIGNALS
+from queuehint.values.spec import OF_SIGNALS, SIGNAL_TASK
 
 if TYPE_CHECKING:
     from queuehint.values.policy import Retention
@@ -237,6 +237,10 @@ class Records(Work):
             behind_dead=sum(not dead.isdisjoint(job.waits) for job in deferred),
             orphans=(),
         )
+
+    def count_waiting_for_signals(self) -> int:
+        waiting = [job for job in self.jobs.values() if job.state is DEFERRED and job.spec.task != SIGNAL_TASK]
+        return sum(any(each.startswith(OF_SIGNALS) for each in job.waits) for job in waiting)
 
     def count_edges(self, question: op.CountEdges, reply: EdgeStats | None) -> EdgeStats:
         return self.edge_stats()

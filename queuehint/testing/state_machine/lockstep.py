@@ -326,6 +326,7 @@ class Lockstep:
             model.follow(question, self.put(question))
         stats = self.put(op.CountJobs())
         assert stats.stuck["dead_dependency"] == model.edge_stats().behind_dead
+        assert stats.waiting_for_signals == model.count_waiting_for_signals()
         assert stats.pruned == model.pruned
         for flow in FLOWS:
             after: op.Position | None = ("", 0)

@@ -184,7 +184,7 @@ def _place(reply: list[Any], at: int, path: Path, children: tuple[TreeNode, ...]
 
 _STATS = (
     "enqueued", "started", "settled", "finished", "failed", "canceled", "retried", "snoozed", "released", "lost",
-    "pruned", "dropped", "leftovers", "nodes",
+    "pruned", "dropped", "waiting_for_signals", "leftovers", "nodes",
 )  # fmt: skip
 
 
