@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 from queuehint.backends.steps import Steps, order_some, run_steps, run_steps_sync
 from queuehint.client.handle import JobHandle, id_of
@@ -11,7 +11,7 @@ from queuehint.operations import IDS_MAX, LIST_MAX, Discard, List, Position, Red
 from queuehint.scheduler.records import queries as ask
 from queuehint.scheduler.records.bulk import check_choice_of_jobs, checked_filter, order_all
 from queuehint.schema.checks import check_bool, check_choice, check_int, check_items
-from queuehint.values.record import JobRecord, JobState
+from queuehint.values.record import STEPS_CHOICES, JobRecord, JobState
 from queuehint.values.record_filter import DEAD_RECORDS
 
 if TYPE_CHECKING:
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
     from queuehint.client.handle import Client
     from queuehint.scheduler.records.queries import Filter, Part, RecordPage
+    from queuehint.values.record import StepsChoice
 
 PAGE = 100
-StepsChoice = Literal["keep", "drop"]
-STEPS_CHOICES: tuple[StepsChoice, ...] = get_args(StepsChoice)
 
 
 class DeadShelf:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import attrs
 
@@ -24,6 +24,9 @@ LOG_LINES_MAX = 1000
 LOG_LINE_BYTES_MAX = 4096
 ERRORS_MAX = 20
 ATTEMPTS_KEPT = 20
+StepsChoice = Literal["keep", "drop"]
+"""What a redrive does with the stored results of the steps of a job."""
+STEPS_CHOICES: tuple[StepsChoice, ...] = get_args(StepsChoice)
 
 
 class JobState(StrEnum):

@@ -346,6 +346,35 @@ def test_a_redrive_keeps_steps_or_drops_them(url: str, steps: Any) -> None:
     on(url, main)
 
 
+@pytest.mark.parametrize("steps", ["keep", "drop"])
+def test_a_redrive_of_a_flow_keeps_steps_or_drops_them(url: str, steps: Any) -> None:
+    async def main(sched: Scheduler) -> None:
+        made = Made()
+
+        @sched.job(max_attempts=1)
+        async def work(ctx: JobContext, name: str) -> None:
+            await ctx.step(name, made.make, name)
+            if not is_over:
+                raise ValueError
+
+        is_over: list[int] = []
+        async with sched.worker():
+            async with sched.flow() as flow:
+                for name in "ab":
+                    flow.add(work.using(name=name), name)
+            with pytest.raises(JobFailedError):
+                await flow.result(timeout=LIMIT_S)
+            with pytest.raises(InvalidJobError, match="steps must be one of keep, drop, got 'lose'"):
+                await flow.redrive(steps="lose")  # type: ignore[arg-type]
+            is_over.append(1)
+            assert await flow.redrive(steps=steps) == 2
+            await flow.result(timeout=LIMIT_S)
+            assert await flow.redrive() == 0
+        assert sorted(made.names) == sorted("ab" * (2 if steps == "drop" else 1))
+
+    on(url, main)
+
+
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
 @pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])
 def test_a_store_that_is_out_of_reach_for_a_moment_is_asked_again(

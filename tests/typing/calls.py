@@ -384,6 +384,7 @@ def a_flow_is_typed_in_synchronous_code_too() -> None:
         assert_type(flow.add(plain, "a"), Node[str])
     assert_type(flow.result_sync(timedelta(seconds=5)), dict[str, Any])
     assert_type(sched.get_flow("nightly"), FlowHandle)
+    assert_type(sched.get_flow("nightly").redrive_sync(steps="drop"), int)
     assert_type(sched.edges_sync(), EdgeStats)
 
 

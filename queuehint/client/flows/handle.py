@@ -24,9 +24,9 @@ from queuehint.errors import (
 )
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
 from queuehint.operations import IDS_MAX, LIST_MAX, CancelFlow, CountRecords, Get, List, Position, Redrive, Verdict
-from queuehint.schema.checks import check_bool, check_id, check_name, check_optional_duration
+from queuehint.schema.checks import check_bool, check_choice, check_id, check_name, check_optional_duration
 from queuehint.values.outcome import Progress
-from queuehint.values.record import JobRecord, JobState
+from queuehint.values.record import STEPS_CHOICES, JobRecord, JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import FlowStats
 from queuehint.values.spec import When
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from queuehint.client.handle import InFlow
+    from queuehint.values.record import StepsChoice
     from queuehint.values.spec import Dependency
 
 BEGIN: Final = ("", 0)
@@ -185,21 +186,24 @@ class FlowHandle:
         """Like `cancel`, for code without a loop."""
         run_steps_sync(self._client.backend, self._cancel(reason))
 
-    async def redrive(self, *, downstream: bool = True) -> int:
+    async def redrive(self, *, downstream: bool = True, steps: StepsChoice = "keep") -> int:
         """
         Queue its dead jobs again, as `DeadShelf.redrive`, and return how many there were.
 
         Args:
             downstream: also revive the jobs that were canceled because of these.
+            steps: ``"keep"`` what the steps of the dead jobs have stored, so that they are not made again, or
+                ``"drop"`` it; jobs that are revived keep theirs.
 
         Raises:
             FlowNotFoundError: no such flow, or the records of its jobs have expired.
+            InvalidJobError, InvalidJobTypeError: naming the parameter.
         """
-        return await run_steps(self._client.backend, self._redrive(downstream))
+        return await run_steps(self._client.backend, self._redrive(downstream, steps))
 
-    def redrive_sync(self, *, downstream: bool = True) -> int:
+    def redrive_sync(self, *, downstream: bool = True, steps: StepsChoice = "keep") -> int:
         """Like `redrive`, for code without a loop."""
-        return run_steps_sync(self._client.backend, self._redrive(downstream))
+        return run_steps_sync(self._client.backend, self._redrive(downstream, steps))
 
     async def result(self, timeout: float | timedelta | None = None) -> dict[str, Any]:
         """
@@ -298,15 +302,16 @@ class FlowHandle:
         swept = yield CancelFlow(self.id, reason)
         yield from tick_until_done(more=swept.more)
 
-    def _redrive(self, downstream: object) -> Steps[int]:
+    def _redrive(self, downstream: object, steps: Any) -> Steps[int]:
         revives = check_bool(downstream, parameter="downstream")
+        drops = check_choice(steps, STEPS_CHOICES, parameter="steps") == "drop"
         redriven = 0
         after: Position | None = BEGIN
         while after is not None:
             records, after = yield from self._page(after)
             dead = tuple([record.id for record in records if record.state is JobState.FAILED])
             if dead:
-                reply = yield Redrive(dead, revives)
+                reply = yield Redrive(dead, revives, drop_steps=drops)
                 yield from tick_until_done(more=reply.more)
                 redriven += sum(verdict is Verdict.DONE for verdict, _ in reply.verdicts)
         return redriven
