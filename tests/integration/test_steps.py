@@ -618,6 +618,41 @@ def test_a_stored_result_that_cannot_be_read_fails_the_attempt(url: str) -> None
     on(url, main)
 
 
+def test_a_release_that_can_read_a_stored_result_goes_on_at_a_later_attempt(url: str) -> None:
+    """What the other one has done in between is one failed attempt."""
+
+    async def main(sched: Scheduler) -> None:
+        made: list[int] = []
+
+        def later() -> dict[str, str]:
+            made.append(ctx_attempts[-1])
+            return {"name": "x", "more": "1"}
+
+        def earlier() -> Earlier:
+            raise AssertionError("it is stored")
+
+        ctx_attempts: list[int] = []
+
+        @sched.job(max_attempts=3, retry=[0])
+        async def work(ctx: JobContext) -> Any:
+            ctx_attempts.append(ctx.attempt)
+            found = await (ctx.step("a", earlier) if ctx.attempt == 2 else ctx.step("a", later))
+            if ctx.attempt == 1:
+                raise ValueError
+            return found
+
+        async with sched.worker():
+            job = await work.enqueue()
+            assert await job.result(timeout=LIMIT_S) == {"name": "x", "more": "1"}
+        assert made == [1]
+        assert [each.type for each in (await job.record()).errors] == [
+            "ValueError",
+            "queuehint.errors.UnknownToReleaseError",
+        ]
+
+    on(url, main)
+
+
 def test_wrong_calls_are_refused_by_name_before_anything_is_done(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(sched: Scheduler) -> None:
         calls = refusing(sched, monkeypatch, AssertionError("asked"), 10_000)
