@@ -259,7 +259,10 @@ def drain(
     namespace: Namespace = None,
     timeout: Annotated[float | None, typer.Option(metavar="SECONDS", min=0, help="How long to wait at most.")] = None,
     include_scheduled: Annotated[
-        bool, typer.Option("--include-scheduled", help="Wait for jobs that wait for their time, too.")
+        bool,
+        typer.Option(
+            "--include-scheduled", help="Wait for jobs that wait for a time, or for a signal until a time, too."
+        ),
     ] = False,
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Cancel unfinished jobs first, and wait for running ones; needs a PATH.")

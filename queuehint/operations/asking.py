@@ -416,7 +416,8 @@ class Pending:
 
     Args:
         unfinished: how many jobs are unfinished there; below a path at most 1 000 are counted, once a claim.
-        moving: some of them can move without a person: they run, or wait for a worker, a time or each other.
+        moving: some of them can move without a person: they run, or wait for a worker, a time or each other. A wait for
+            a signal until a time is one for a time if SCHEDULED jobs are asked for, among the first 1 000 of them.
         reasons: up to 100 reasons of those that cannot.
     """
 

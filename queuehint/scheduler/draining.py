@@ -65,8 +65,8 @@ class Draining(Hosting):
 
         Args:
             timeout: a timedelta or seconds; None waits for ever.
-            include_scheduled: wait for SCHEDULED jobs too: those that wait for their time, or for a retry off their
-                places.
+            include_scheduled: wait for SCHEDULED jobs too, those that wait for their time, or for a retry off their
+                places; and for signals that are waited for until a time: without it a signal is what a person gives.
             run: run the jobs too while no worker of this scheduler does in this process; by default in memory and in a
                 file.
 

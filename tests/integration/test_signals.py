@@ -221,6 +221,28 @@ async def test_a_timeout_ends_a_wait(on_timeout: Any, state: JobState) -> None:
         assert got == [("doc1", {}, None)]
 
 
+@pytest.mark.parametrize("path", [None, ["doc1"]], ids=["everywhere", "path"])
+async def test_a_drain_waits_for_the_end_of_a_wait_where_times_count(url: str, path: Any) -> None:
+    sched = Scheduler(url)
+    got: list[str] = []
+
+    @sched.job(queue_hint=["{doc}"])
+    async def publish(doc: str) -> None:
+        got.append(doc)
+
+    async with sched.worker():
+        await publish.using(after=[Signal("s", timeout=0.3, on_timeout="run")]).enqueue("doc1")
+        with pytest.raises(DrainStalledError, match="waits for the signal s until"):
+            await sched.drain(path, timeout=30)
+        assert got == []
+        await sched.drain(path, timeout=30, include_scheduled=True)
+        assert got == ["doc1"]
+        await publish.using(after=[Signal("t")]).enqueue("doc1")
+        with pytest.raises(DrainStalledError, match="waits for the signal t"):
+            await sched.drain(path, timeout=30, include_scheduled=True)
+    await sched.close()
+
+
 async def test_without_its_data_a_job_does_not_run() -> None:
     sched, clock, publish, got = publishing()
     s = Signal("s", timeout=60, on_timeout="run")

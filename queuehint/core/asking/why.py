@@ -399,11 +399,19 @@ def _anything_moves(state: State, question: op.CountPending) -> bool:
         return True
     if table.counts[JobState.SCHEDULED] and (question.include_scheduled or table.counts[JobState.DEFERRED]):
         return True
+    if question.include_scheduled and _any_wait_ends(table):
+        return True
     if table.limits.parks_any() or table.pauses.count_parked(endless=False):
         return True
     if sum(table.ready.sizes().values()) > state.count_unserved() + state.count_refused():
         return True
     return any(job_id not in table.unknown_task_counts for job_id in table.backing_off)
+
+
+def _any_wait_ends(table: JobTable) -> bool:
+    """Return whether one of the first DEFERRED jobs waits for a signal, and only until a time."""
+    some = islice(table.deferred.values(), DEFERRED_LOOKED_AT_MAX)
+    return any(job.expiry is not None and all(each.startswith(OF_SIGNALS) for each in job.blocked) for job in some)
 
 
 def _counts(job: Job, question: op.CountPending) -> bool:
@@ -426,7 +434,9 @@ def _moves(
         reason = reason_of(state, todo.pop(), blockers)
         # Without a named blocker, any job that moves may be the one it waits for.
         is_lost = reason.kind is ReasonKind.PLACE and not reason.jobs and not _anything_moves(state, question)
-        if reason.stuck or is_lost or reason.kind is ReasonKind.SIGNAL or known.get(reason.job_id) is False:
+        if reason.kind is ReasonKind.SIGNAL:
+            is_lost = not question.include_scheduled or reason.until_ms is None
+        if reason.stuck or is_lost or known.get(reason.job_id) is False:
             known[job.id] = False
             return False
         all_wait = all_wait and reason.kind in _WAITS_FOR_JOBS

@@ -156,3 +156,19 @@ class EdgesTold:
         store.enqueue(job("a", delay_ms=1000), job("b", ["x"], after=["a"]))
         assert store.pending().moving
         assert store.pending(("x",)).moving
+
+    def test_what_waits_for_a_signal_until_a_time_is_moving_where_times_count(self, store: Store) -> None:
+        wait, endless = wait_spec("s", "j", 1000), wait_spec("s", "k", None)
+        store.enqueue(job("j", ["x"], after=[wait.id]), wait, job("k", ["y"], after=[endless.id]), endless)
+        store.enqueue(job("l", ["z"], after=[signal_id("s")], start_within_ms=1000), job("m", ["x"], after=["j"]))
+        store.enqueue(job("a", max_attempts=1), job("n", ["n"], after=["a"], start_within_ms=9000))
+        store.start()
+        store.fail("a")
+        for path, counted in ((None, True), (("x",), True), (("y",), False), (("z",), True), (("n",), False)):
+            assert not store.pending(path).moving
+            pending = store.pending(path, include_scheduled=True)
+            assert (pending.moving, not pending.reasons) == (counted, counted)
+        store.wait(1000)
+        assert store.states("j", "l") == "QUEUED CANCELED"
+        assert store.run() == ["j", "m"]
+        assert [store.pending(None, include_scheduled=each).moving for each in (False, True)] == [False, False]

@@ -5,14 +5,26 @@
   Mirrors core.asking.why ]]
 -- @include lib/questions
 -- @include lib/asking/reasons
-local LOOKED_AT_ALL_MAX, COUNTED_MAX, REASONS_MAX = 10000, 1000, 100 -- @const
+local LOOKED_AT_ALL_MAX, COUNTED_MAX, REASONS_MAX, DEFERRED_LOOKED_AT_MAX = 10000, 1000, 100, 1000 -- @const
 args.count(10)
 local everywhere, with_scheduled = args.path(9, '-') == nil, args.flag(10)
+
+-- Whether one of the first DEFERRED jobs waits for a signal, and only until a time.
+local function any_wait_ends()
+  local ids = redis.call('ZRANGE', store.deferred, 0, DEFERRED_LOOKED_AT_MAX - 1)
+  jobs.prefetch(ids)
+  for _, id in ipairs(ids) do
+    local job = jobs.known(id, store.deferred)
+    if job[EXPIRY_MS] and reason_of(job).kind == 'signal' then return true end
+  end
+  return false
+end
 
 -- Return whether any job of the namespace can go on without an operator.
 local function anything_moves()
   if redis.call('LLEN', store.left) > 0 or S[COUNT_OF.R] > 0 then return true end
   if S[COUNT_OF.S] > 0 and (with_scheduled or S[COUNT_OF.D] > 0) then return true end
+  if with_scheduled and any_wait_ends() then return true end
   local _, all, unserved, refused = count_ready()
   if all > unserved + refused then return true end
   return S[BACKING_OFF_NOW] > 0 or S[LIMITED] > 0 or (S[PAUSED] > 0 and pauses.count_parked(false) > 0)
@@ -73,7 +85,8 @@ local function moves(job)
     local reason = reason_of(at)
     -- If no job could be named, it may wait for any job that moves.
     local is_lost = reason.kind == 'place' and #reason.jobs == 0 and not anything_moves()
-    if reason.stuck or is_lost or reason.kind == 'signal' or known[at.id] == false then
+    if reason.kind == 'signal' then is_lost = not with_scheduled or not reason.until_ms end
+    if reason.stuck or is_lost or known[at.id] == false then
       known[job.id] = false
       return false
     end
