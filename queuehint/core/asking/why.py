@@ -399,7 +399,7 @@ def _anything_moves(state: State, question: op.CountPending) -> bool:
         return True
     if table.counts[JobState.SCHEDULED] and (question.include_scheduled or table.counts[JobState.DEFERRED]):
         return True
-    if question.include_scheduled and _any_wait_ends(table):
+    if question.include_scheduled and any_wait_ends(table):
         return True
     if table.limits.parks_any() or table.pauses.count_parked(endless=False):
         return True
@@ -408,7 +408,7 @@ def _anything_moves(state: State, question: op.CountPending) -> bool:
     return any(job_id not in table.unknown_task_counts for job_id in table.backing_off)
 
 
-def _any_wait_ends(table: JobTable) -> bool:
+def any_wait_ends(table: JobTable) -> bool:
     """Return whether one of the first DEFERRED jobs waits for a signal, and only until a time."""
     some = islice(table.deferred.values(), DEFERRED_LOOKED_AT_MAX)
     return any(job.expiry is not None and all(each.startswith(OF_SIGNALS) for each in job.blocked) for job in some)

@@ -99,7 +99,7 @@ def simulate(
     time. Processes die in the middle of anything, stand still beyond their leases and go on; the wire to the store
     loses, doubles and delays; the store is started anew. After each step of the store it is checked that every
     promise is kept, and at the end that the trace breaks no rule of order. What is still QUEUED or DEFERRED then waits
-    for a person.
+    for a person; a wait for a signal until a time is waited for.
 
     Args:
         target: whose handlers run: a scheduler, whose store is left alone, or functions by the names of their tasks.

@@ -13,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from queuehint.client.handle import JobHandle
+from queuehint.core.asking.why import any_wait_ends
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import BackendError, BackendUnavailableError, QueueHintError
 from queuehint.testing.simulation.faults import FaultSchedule
@@ -231,7 +232,7 @@ class HandlerWorld:
         counts = table.counts
         if counts[JobState.STARTED] or counts[JobState.SCHEDULED] or table.leftovers or table.backing_off:
             return False
-        if table.ready.sizes():
+        if table.ready.sizes() or any_wait_ends(table):
             return False
         live = [process for process in self._processes if process is not None]
         return not any(process.is_dead or process.is_paused or self._crew.is_busy(process) for process in live)
