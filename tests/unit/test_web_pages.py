@@ -25,7 +25,7 @@ PAGES = [
     "/",
     "/places",
     "/places/doc1",
-    "/places/doc1?order=line&only=waiting",
+    "/places/doc1?order=line",
     "/places/doc1:section1",
     "/jobs",
     "/jobs?state=queued&path=doc1",
@@ -121,6 +121,7 @@ async def test_every_page_is_valid_html_without_anything_inline() -> None:
 OPERATIONS = {
     "/": "7 List List Get ListPauses ListLines CountJobs ListWorkers",
     "/places/doc1": "7 Tree ListLimits ListPauses List List Why Get",
+    "/places?order=line": "8 Tree ListLines ListLimits ListPauses List List Why Get",
     "/jobs?path=doc1": "2 List CountRecords",
     "/dead": "2 List CountRecords",
     "/jobs/{dead}": "3 Get List List",
@@ -185,6 +186,8 @@ async def test_places_are_a_treegrid_with_counts_and_heat() -> None:
     assert "15 waiting" in row
     assert "heat-8" in row, "the longest line is the hottest"
     assert "heat-0" in text.partition('id="place-doc3"')[2].partition("</tr>")[0]
+    text = (await one.get("/places?order=line")).text
+    assert re.findall(r'<tr id="place-([^"]+)"', text) == ["doc1", "doc2", "doc5%3Apages"]
     text = (await one.get("/places/doc2")).text
     assert "publish" in text.partition("Who holds it")[2].partition("Who is queued")[0]
 
@@ -760,3 +763,21 @@ async def test_a_wait_for_a_signal_has_its_order_on_the_chain() -> None:
     text = (await one.get(f"/jobs/{handle.id}/why")).text
     assert "Waits for the signal go." in text
     assert "Give signal go" in text
+
+
+async def test_a_page_of_many_places_is_bounded_and_goes_on() -> None:
+    one = Board(World())
+    for number in range(60):
+        for section in range(3):
+            await one.world.enqueue(one.world.edit, f"doc{number:02}", f"s{section}", "text")
+    answer = await one.get("/places")
+    shown = re.findall(r'<tr id="place-([^"]+)"', answer.text)
+    assert shown == [f"doc{number:02}" for number in range(50)]
+    assert answer.text.count("more below") == 50
+    assert len(answer.body) < 80_000
+    following = re.search(r'href="([^"]+)">Next places', answer.text)
+    assert following is not None
+    text = (await one.get(following[1].replace("&amp;", "&"))).text
+    assert [key for key in re.findall(r'<tr id="place-([^"]+)"', text) if "%3A" not in key] == [
+        f"doc{number:02}" for number in range(50, 60)
+    ]

@@ -9,8 +9,9 @@ from queuehint import operations as op
 from queuehint.schema.compiled import check_of
 from queuehint.values.limit import LimitState
 from queuehint.values.record import JobRecord
+from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import EdgeStats, PauseState
-from queuehint.web.scope import is_within, pruned
+from queuehint.web.scope import forced, is_within, pruned
 from queuehint.web.table import Ask, Route
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def records(ask: Ask) -> Steps[op.Got]:
 
 ROWS: Final = {
     "records": Route(name="records", path="", asks=op.Get, answers=op.Got, find=records, summary=""),
+    "page": Route(name="page", path="", asks=op.List, answers=op.Page, summary=""),
     "edges": Route(name="edges", path="", asks=op.CountEdges, answers=EdgeStats, is_scoped=False, summary=""),
 }
 """What only pages ask, by name; each is asked as a row of the API is."""
@@ -44,6 +46,7 @@ async def ask(asker: Asker, name: str, asked: Any) -> Any:
     if row is None:
         return await asker.answer(name, asked)
     asker.check(row)
+    asked = forced(asked, asker.access.scope)
     CHECKS[name](asked)
     asked_for = Ask(asked, asker.access, asker.scheduler, asker.board.seal)
     found = await asker.board.stores[asker.namespace].run(row.find(asked_for))
@@ -57,6 +60,20 @@ async def by_id(asker: Asker, ids: Sequence[str]) -> dict[str, JobRecord]:
         return {}
     got = await ask(asker, "records", op.Get(wanted))
     return {record.id: record for record in got.records if record is not None}
+
+
+async def some_records(
+    asker: Asker, wanted: RecordFilter, most: int, *, behind: int | None = None
+) -> tuple[tuple[JobRecord, ...], bool]:
+    """
+    Return the first records that pass a filter, as far as one question looks, and whether there may be more.
+
+    Args:
+        behind: only of jobs enqueued after this number.
+    """
+    after = None if behind is None else ("", behind)
+    found: op.Page = await ask(asker, "page", op.List(wanted, after=after, limit=most))
+    return found.records, found.after is not None
 
 
 async def limits_of(asker: Asker) -> tuple[LimitState, ...]:

@@ -11,7 +11,7 @@ from queuehint.values.hint import Path, parse_key, queue_key
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import Stats, TreeNode, WorkerInfo
-from queuehint.web.pages.asking import ask, by_id, limits_of, pauses_of, workers_of
+from queuehint.web.pages.asking import ask, by_id, limits_of, pauses_of, some_records, workers_of
 from queuehint.web.pages.rendering import links_of, render, self_url
 from queuehint.web.pages.views import job as of_job
 from queuehint.web.pages.views import now as of_now
@@ -37,7 +37,7 @@ async def now(asker: Asker, request: Request) -> Response:
     ]
     known = await by_id(asker, of_now.edge_ids(deferred))
     pauses = await pauses_of(asker)
-    lines = await ask(asker, "lines", op.ListLines(depth=TREE_DEPTH_MAX, limit=of_now.HOT_PLACES, longest=not scope))
+    lines = await _longest(asker, (), of_now.HOT_PLACES)
     stats: Stats | None = None
     if scope:
         states = (await ask(asker, "stats", Selection(filter=RecordFilter(path=scope)))).states
@@ -67,9 +67,17 @@ async def now(asker: Asker, request: Request) -> Response:
         tiles=tiles,
         known=any(states.values()),
         stuck=of_now.groups_of(causes, counts, links),
-        hot=of_now.hot_places(_holder(lines.places), links),
+        hot=of_now.hot_places(_holder(lines), links),
         pools=None if scope else pools,
     )
+
+
+async def _longest(asker: Asker, path: Path, most: int = of_places.TREE_ROWS) -> tuple[TreeNode, ...]:
+    """Return the places with the longest lines; below a path, of those that one question looks at."""
+    is_whole = not path and not asker.access.scope
+    asked = op.ListLines(path, depth=TREE_DEPTH_MAX, limit=most, longest=is_whole)
+    found: tuple[TreeNode, ...] = (await ask(asker, "lines", asked)).places
+    return found
 
 
 def _holder(places: tuple[TreeNode, ...]) -> TreeNode:
@@ -109,38 +117,39 @@ async def places(asker: Asker, request: Request) -> Response:
     links, scope, now_ms = links_of(asker, request), asker.access.scope, asker.scheduler.clock.now_ms()
     path = path_of(request) or scope
     query = request.query_params
-    by_line, waits_only = query.get("order") == "line", query.get("only") == "waiting"
-    node = await ask(asker, "tree", op.Tree(path, 2, query.get("after") or None, of_places.TREE_ROWS))
+    by_line = query.get("order") == "line"
+    after = query.get("after") or None
+    node = await ask(asker, "tree", op.Tree(path, 0 if by_line else 2, None if by_line else after, of_places.TREE_ROWS))
+    lines = await _longest(asker, path) if by_line else ()
     limits = await limits_of(asker)
     pauses = await pauses_of(asker)
-    lists = {}
-    for state in (JobState.STARTED, JobState.QUEUED):
-        wanted = RecordFilter(path=path, states=(state,))
-        lists[state] = await ask(asker, "jobs", Listing(filter=wanted, limit=of_places.LINE_SHOWN))
-    queued = of_places.in_line(lists[JobState.QUEUED].jobs)
-    head = (await ask(asker, "why", op.Why(queued[0].id))).reasons if queued else ()
+    # Without a path they are found by their state, whatever their number.
+    within = path if path or scope else None
+    running, queued = [
+        await some_records(asker, RecordFilter(path=within, states=(state,)), of_places.LINE_SHOWN)
+        for state in (JobState.STARTED, JobState.QUEUED)
+    ]
+    line = of_places.in_line(queued[0])
+    head = (await ask(asker, "why", op.Why(line[0].id))).reasons if line else ()
     ahead = await by_id(asker, of_why.named_jobs(head)[1:])
     place = of_places.place_view(
         path,
         node,
-        lists[JobState.STARTED].jobs,
-        queued,
-        head[0] if head else None,
+        running[0],
+        line,
         ahead,
         limits,
         pauses,
         now_ms,
         links,
-        is_cut=lists[JobState.QUEUED].cursor is not None,
+        is_cut=queued[1],
     )
     tree = {
-        "rows": of_places.tree_rows(node, links, limits, by_line=by_line, waits_only=waits_only),
+        "rows": of_places.line_rows(lines, links, limits) if by_line else of_places.tree_rows(node, links, limits),
         "by_line": by_line,
-        "waits_only": waits_only,
-        "order_url": self_url(request, order=None if by_line else "line"),
-        "waits_url": self_url(request, only=None if waits_only else "waiting"),
-        "next": self_url(request, after=node.after) if node.after else None,
-        "empty": _nothing_below(path, waits_only=waits_only),
+        "order_url": self_url(request, order=None if by_line else "line", after=None),
+        "next": self_url(request, after=node.after) if node.after and not by_line else None,
+        "empty": _nothing_below(path, by_line=by_line),
     }
     title = f"{queue_key(path)} · Places" if path else "Places"
     crumbs = of_places.crumbs(path, links, scope)
@@ -159,9 +168,9 @@ async def places(asker: Asker, request: Request) -> Response:
     )
 
 
-def _nothing_below(path: Path, *, waits_only: bool) -> str:
-    if waits_only:
-        return "Nothing waits below this place."
+def _nothing_below(path: Path, *, by_line: bool) -> str:
+    if by_line:
+        return "No job waits in a line here."
     return "No place below this one has a live job." if path else "No place has a live job now."
 
 
@@ -183,16 +192,15 @@ async def job(asker: Asker, request: Request) -> Response:
     record = await ask(asker, "job", One(job_id=job_id, arguments=shows))
     reason = None if record.state.is_over else (await ask(asker, "why", op.Why(job_id))).reasons[0]
     edges = await by_id(asker, of_job.edge_ids(record))
-    near = [
-        (await ask(asker, "jobs", Listing(filter=wanted, limit=DEPENDENTS_SHOWN))).jobs
-        for wanted in (RecordFilter(waits_for=job_id), RecordFilter(parent=job_id))
-    ]
+    waits, _ = await some_records(asker, RecordFilter(waits_for=job_id), DEPENDENTS_SHOWN)
+    # A handler makes its jobs while it runs: they are looked for behind it.
+    made, _ = await some_records(asker, RecordFilter(parent=job_id), DEPENDENTS_SHOWN, behind=record.number)
     view = of_job.job_view(
         record,
         reason,
         tuple(edges.values()),
-        near[0],
-        near[1],
+        waits,
+        made,
         now_ms,
         links,
         shows_payloads=shows,

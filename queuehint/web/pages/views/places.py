@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from queuehint.values.hint import Path, is_prefix, parse_key, queue_key
 from queuehint.values.limit import LimitState
 from queuehint.values.record import JobRecord, JobState
-from queuehint.values.report import PauseState, Reason, TreeNode
+from queuehint.values.report import PauseState, TreeNode
 from queuehint.web.pages.views import words
 from queuehint.web.pages.views.acts import Act, act, asked, danger
 from queuehint.web.pages.views.jobs import row
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 View = dict[str, Any]
 
-TREE_ROWS = 200
+TREE_ROWS = 50
 """So many children of a place are on a page."""
+ROWS_MAX = 100
+"""So many places of two levels are on a page."""
 LINE_SHOWN = 50
 _HOLDING = frozenset({JobState.STARTED, JobState.FAILED})
 """A job that another one waits for, in one of these states, holds a place."""
@@ -48,36 +50,44 @@ def line_below(node: TreeNode) -> int:
     return node.waiting + sum(line_below(child) for child in node.children)
 
 
-def tree_rows(
-    node: TreeNode,
-    links: Links,
-    limits: Sequence[LimitState] = (),
-    *,
-    by_line: bool = False,
-    waits_only: bool = False,
-) -> list[View]:
+def tree_rows(node: TreeNode, links: Links, limits: Sequence[LimitState] = ()) -> list[View]:
     """
     Return the places below one as rows of a treegrid, in the order in which they stand.
 
-    Args:
-        by_line: the longest lines first, of each parent.
-        waits_only: leave out places at and below which nothing waits.
+    With more than `ROWS_MAX` of them those of the second level are left out, and their parents say so.
     """
-    below = [child for child in node.children if not waits_only or line_below(child)]
-    most_line = max([line_below(child) for child in _all_below(node)], default=0)
-    most_live = max([live(child) for child in _all_below(node)], default=0)
+    every = _all_below(node)
+    depth = 2 if len(every) <= ROWS_MAX else 1
+    most_line, most_live = _most(every)
     rows: list[View] = []
 
     def add(children: Sequence[TreeNode], level: int) -> None:
-        some = [child for child in children if not waits_only or line_below(child)]
-        if by_line:
-            some = sorted(some, key=lambda child: -line_below(child))
-        for position, child in enumerate(some, 1):
-            rows.append(_row(child, level, position, len(some), most_line, most_live, links, limits))
-            add(child.children, level + 1)
+        for position, child in enumerate(children, 1):
+            row = _row(child, level, position, len(children), most_line, most_live, links, limits)
+            is_folded = level == depth and bool(child.children)
+            rows.append(
+                {**row, "is_cut": row["is_cut"] or is_folded, "has_children": row["has_children"] and not is_folded}
+            )
+            if level < depth:
+                add(child.children, level + 1)
 
-    add(below, 1)
+    add(node.children, 1)
     return rows
+
+
+def line_rows(places: Sequence[TreeNode], links: Links, limits: Sequence[LimitState] = ()) -> list[View]:
+    """Return the places with the longest lines as rows, each by its whole key."""
+    most_line, most_live = _most(places)
+    rows = [
+        _row(place, 1, position, len(places), most_line, most_live, links, limits)
+        for position, place in enumerate(places, 1)
+    ]
+    return [{**row, "name": row["key"]} for row in rows]
+
+
+def _most(nodes: Sequence[TreeNode]) -> tuple[int, int]:
+    """Return the longest line of some places, and the most claims."""
+    return max([line_below(each) for each in nodes], default=0), max([live(each) for each in nodes], default=0)
 
 
 def _all_below(node: TreeNode) -> list[TreeNode]:
@@ -163,7 +173,6 @@ def place_view(
     node: TreeNode,
     running: Sequence[JobRecord],
     queued: Sequence[JobRecord],
-    head: Reason | None,
     ahead: Mapping[str, JobRecord],
     limits: Sequence[LimitState],
     pauses: Sequence[PauseState],
@@ -177,18 +186,17 @@ def place_view(
 
     Args:
         running: STARTED jobs at or below it.
-        queued: QUEUED jobs at or below it, in order of their places.
-        head: why the first of *queued* waits; None if there is none.
-        ahead: the jobs that *head* names, by id: one further up may hold the place.
+        queued: QUEUED jobs at or below it, in order of their places; at the root those without a place too.
+        ahead: the jobs that the first of *queued* waits for, by id: one further up may hold the place.
         is_cut: there are more QUEUED jobs.
     """
     ours = [record for record in running if at(record, path)]
-    below = [record for record in running if not at(record, path)]
+    below = [record for record in running if record.spec.claims and not at(record, path)]
     known = {record.id for record in running}
     others = [record for record in ahead.values() if record.state in _HOLDING and record.id not in known]
     held = [record for record in others if at(record, path)]
     above = [record for record in others if not _is_below(record, path)]
-    line = in_line(queued)
+    line = [record for record in queued if record.spec.claims]
     covering = [pause for pause in pauses if pause.filter.path is not None and is_prefix(pause.filter.path, path)]
     own = [pause for pause in covering if pause.filter.path == path and _is_by_path(pause)]
     return {
@@ -204,6 +212,7 @@ def place_view(
         },
         "holders": [{**row(record, now_ms, links), "where": "above"} for record in above]
         + [{**row(record, now_ms, links), "where": "here"} for record in [*held, *ours]],
+        "below_count": words.number(max(len(below), node.started_below - len(ours))),
         "below": [row(record, now_ms, links) for record in below[:LINE_SHOWN]],
         "line": [{**row(record, now_ms, links), "here": at(record, path)} for record in line[:LINE_SHOWN]],
         "is_cut": is_cut,
