@@ -38,11 +38,13 @@ class WebClient:
         app: that is asked.
         headers: of every request.
         root: below which it is mounted, by a server.
+        sent: what it has sent, where it raises too.
     """
 
     app: ASGIApp
     headers: dict[str, str] = attrs.field(factory=lambda: {"host": "board"})
     root: str = ""
+    sent: list[Any] | None = None
 
     async def get(self, target: str, **headers: str) -> Answer:
         return await self.ask("GET", target, b"", headers)
@@ -52,7 +54,7 @@ class WebClient:
         return await self.ask("POST", target, body, {"content-type": "application/json"} | headers)
 
     async def ask(self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
-        said: list[Any] = []
+        said: list[Any] = [] if self.sent is None else self.sent
 
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": body}

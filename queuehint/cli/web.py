@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import ipaddress
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from queuehint.scheduler.scheduler import Scheduler
+
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+STREAMS_END_S: Final = 2
+"""Streams of events that are open when a signal says stop are ended after so long."""
 
 Auth = Annotated[
     str | None, typer.Option(metavar="MODULE:FUNCTION", help="Says who may do what: see the page on HTTP.")
@@ -57,31 +62,34 @@ def web(
     On a loopback address everyone of this machine may use it; at any other give --user and --password-file, --auth, or
     --open.
     """
-    try:
-        app = _app(
-            target, namespace or [None], host, read_only, label, colour, _auth(host, user, password_file, auth, is_open)
+    with ExitStack() as stack:
+        try:
+            who = _auth(host, user, password_file, auth, is_open)
+            names: list[str | None] = [*namespace] if namespace else [None]
+            schedulers = [find(target, name) for name in dict.fromkeys(names)]
+            for scheduler in schedulers:
+                stack.callback(scheduler.close_sync)
+            # Where all may do all, by its own name alone: no page of another site gets here by a name that leads here.
+            hosts = None if user or auth or is_open else LOOPBACK | {host}
+            app = _app(schedulers, auth=who, read_only=read_only, label=label, colour=colour, hosts=hosts)
+            listening = stack.enter_context(_listen(host, port))
+        except (TargetError, UsageError, InvalidHintError, InvalidJobError, MissingExtraError, BackendError) as error:
+            typer.echo(f"queuehint web: {said(str(error))}", err=True)
+            raise typer.Exit(EXIT_USAGE) from None
+        import uvicorn
+
+        at = f"[{host}]" if ":" in host else host
+        typer.echo(f"queuehint web: http://{plain(at)}:{listening.getsockname()[1]}/")
+        config = uvicorn.Config(
+            app, log_level="warning", server_header=False, proxy_headers=False, timeout_graceful_shutdown=STREAMS_END_S
         )
-        listening = _listen(host, port)
-    except (TargetError, UsageError, InvalidHintError, InvalidJobError, MissingExtraError, BackendError) as error:
-        typer.echo(f"queuehint web: {said(str(error))}", err=True)
-        raise typer.Exit(EXIT_USAGE) from None
-    import uvicorn
-
-    at = f"[{host}]" if ":" in host else host
-    typer.echo(f"queuehint web: http://{plain(at)}:{listening.getsockname()[1]}/")
-    config = uvicorn.Config(app, log_level="warning", server_header=False, proxy_headers=False)
-    uvicorn.Server(config).run(sockets=[listening])
+        uvicorn.Server(config).run(sockets=[listening])
 
 
-def _app(
-    target: str | None, namespaces: Any, host: str, read_only: bool, label: str | None, colour: str | None, auth: Any
-) -> ASGIApp:
+def _app(schedulers: list[Scheduler], **options: Any) -> ASGIApp:
     from queuehint.web import make_app
 
-    schedulers = [find(target, name) for name in dict.fromkeys(namespaces)]
-    # By its own name alone, so that the page of another site cannot reach it by a name that leads here.
-    hosts = LOOPBACK if is_loopback(host) else None
-    return make_app(*schedulers, auth=auth, read_only=read_only, label=label, colour=colour, hosts=hosts)
+    return make_app(*schedulers, **options)
 
 
 def _auth(

@@ -88,24 +88,33 @@ async def _events(asker: Asker, stream: EventStream) -> AsyncIterator[str]:
             count = None if asker.access.scope else stream.missed - missed
             missed = stream.missed
             yield _block(asker, stream, {"count": count}, "missed")
-        if event is None:
-            yield _block(asker, stream)
-        else:
-            shown_event = written(pruned(event, asker.access), in_scope=bool(asker.access.scope))
-            yield f"id: {_id(asker, event.at)}\n{_data(shown_event)}\n"
+        yield _block(asker, stream) if event is None else _told(asker, event)
+
+
+def _told(asker: Asker, event: Event) -> str:
+    said = written(pruned(event, asker.access), in_scope=bool(asker.access.scope))
+    return f"id: {_id(asker, event.at)}\n{_data(said)}\n"
 
 
 async def _ticks(asker: Asker, stream: EventStream) -> AsyncIterator[str]:
     while True:
-        if await _next(stream, PING_S) is None:
-            yield _block(asker, stream)
-            continue
-        # What comes meanwhile is the same tick.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DEBOUNCE_S):
-                while True:
-                    await anext(stream)
-        yield _block(asker, stream, {}, "changed")
+        name = "changed" if await _has_changed(stream) else None
+        yield _block(asker, stream, None if name is None else {}, name)
+
+
+async def _has_changed(stream: EventStream) -> bool:
+    """Return whether there was an event; what comes soon after it counts with it."""
+    return await _next(stream, PING_S) is not None and await _gathered(stream)
+
+
+async def _gathered(stream: EventStream) -> bool:
+    """Take what comes within a moment."""
+    try:
+        async with asyncio.timeout(DEBOUNCE_S):
+            while True:
+                await anext(stream)
+    except TimeoutError:
+        return True
 
 
 async def _next(stream: EventStream, wait_s: float) -> Event | None:

@@ -102,12 +102,11 @@ def _payload(payload: bytes) -> Any:
     """Return arguments or a result as JSON: None if they are hidden, else the value, or a text that is cut."""
     if not payload:
         return None
-    if len(payload) <= SHOWN_BYTES_MAX:
-        try:
-            return {"bytes": len(payload), "value": decode_json(payload)}
-        except PayloadError:
-            pass
-    return {"bytes": len(payload), "text": payload[:SHOWN_BYTES_MAX].decode("utf-8", "replace")}
+    shown_bytes = payload[:SHOWN_BYTES_MAX]
+    try:
+        return {"bytes": len(payload), "value": decode_json(shown_bytes)}
+    except PayloadError:
+        return {"bytes": len(payload), "text": shown_bytes.decode("utf-8", "replace")}
 
 
 # --- read ------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +23,6 @@ from queuehint.values.event import Event
 from queuehint.values.hint import Path, is_prefix, key_of, meet, parse_key
 from queuehint.values.limit import LimitState
 from queuehint.values.record import JobRecord
-from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import PauseState, Reason
 from queuehint.values.spec import JobSpec
 from queuehint.web.forms import fields_of
@@ -181,9 +179,3 @@ def _(value: op.Pauses, access: Access, *, shows: bool = False) -> op.Pauses:
         return state.filter.path is not None and access.holds(state.filter.path)
 
     return value if not access.scope else op.Pauses(tuple(filter(is_own, value.pauses)))
-
-
-@pruned.register(RecordFilter)
-@pruned.register(Mapping)
-def _(value: Any, access: Access, *, shows: bool = False) -> Any:
-    return value

@@ -9,7 +9,7 @@ import pytest
 
 from queuehint import Fail, JobSpec, JobState, Scheduler
 from queuehint.values.hint import Claim
-from queuehint.web import Access, make_app
+from queuehint.web import Access, make_app, orders
 from queuehint.web.board import ROUTES
 from tests.web_client import WebClient
 
@@ -178,6 +178,18 @@ async def test_orders_on_a_place(sched: Scheduler, board: WebClient) -> None:
     for order in ("resume", "reopen"):
         assert (await board.post(f"{place}/{order}")).json["changed"] is True
     assert (await board.post(f"{place}/cancel")).json == {"more": False, "reached": 1, "number": None}
+
+
+async def test_work_that_follows_from_an_order_is_done_up_to_a_bound(
+    sched: Scheduler, board: WebClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await sched.submit([spec(f"{n}", "doc1") for n in range(1500)])
+    monkeypatch.setattr(orders, "TICKS_MAX", 1)
+    first = (await board.post(f"{API}/places/doc1/cancel")).json
+    assert (first["more"], first["number"] is None) == (True, False)
+    monkeypatch.setattr(orders, "TICKS_MAX", 16)
+    assert (await board.post(f"{API}/places/doc1/cancel")).json["more"] is False
+    assert (await board.get(f"{API}/stats?path=doc1&state=QUEUED")).json["total"] == 0
 
 
 async def test_pause_by_a_filter_and_for_a_time(board: WebClient) -> None:

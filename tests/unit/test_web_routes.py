@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queuehint import JobSpec, Scheduler
+from queuehint import operations as op
 from queuehint.values.hint import Claim
 from queuehint.web import Access, make_app
 from tests.web_client import WebClient
@@ -58,6 +59,28 @@ async def test_job_with_a_slash_in_its_id_is_found(sched: Scheduler, board: WebC
     assert shown["spec"]["arguments"] == {"bytes": 8, "value": {"n": 1}}
     assert "token" not in shown
     assert (await board.get("/api/v1/jobs/a%2Fwhy/why")).json["reasons"][0]["kind"] == "no_worker"
+
+
+async def test_flow_is_counted_and_listed(sched: Scheduler, board: WebClient) -> None:
+    await sched.submit([spec(job_id, flow="f") for job_id in "abc"])
+    found = (await board.get("/api/v1/flows/f?limit=2")).json
+    assert (found["stats"]["total"], found["stats"]["stuck"], found["complete"]) == (3, False, True)
+    assert [job["id"] for job in found["jobs"]] == ["a", "b"]
+    assert (await board.get("/api/v1/flows/g")).json["error"] == "FlowNotFoundError"
+
+
+async def test_scale_counts_ready_and_running_and_never_what_is_blocked(sched: Scheduler, board: WebClient) -> None:
+    await sched.submit([spec(job_id, "doc1") for job_id in "abc"] + [spec("d"), spec("e", delay_ms=60_000)])
+    await sched.backend.call(op.Exchange("w", limit=1))
+    assert (await board.get("/api/v1/scale")).json == {"pool": "default", "ready": 1, "running": 1, "wanted": 2}
+    assert (await board.get("/api/v1/scale?pool=gpu")).json["wanted"] == 0
+
+
+async def test_workers_and_users_are_listed(sched: Scheduler, board: WebClient) -> None:
+    await sched.submit([spec("a", service="s", user="ann")])
+    assert (await board.get("/api/v1/users?service=s")).json == {"users": [["ann", 1]], "after": None}
+    assert (await board.get("/api/v1/workers")).json["workers"] == []
+    assert "query.service is missing" in (await board.get("/api/v1/users")).json["detail"]
 
 
 async def test_why_answers_a_chain(sched: Scheduler, board: WebClient) -> None:
