@@ -56,8 +56,13 @@ class WebClient:
     async def ask(self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
         said: list[Any] = [] if self.sent is None else self.sent
 
+        parts = iter([body])
+
         async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": body}
+            for part in parts:
+                return {"type": "http.request", "body": part}
+            await asyncio.Event().wait()  # the client stays
+            return {}
 
         async def send(message: Any) -> None:
             said.append(message)
