@@ -2,7 +2,8 @@ r"""
 Places: a queue hint becomes a path, a path has a queue key, a job claims paths.
 
 A *path* is a tuple of segments; ``()`` is the root and ``None`` is no place at all. A *claim* is a path and a
-mode. Two claims meet when one path is a prefix of the other; they conflict unless both are shared.
+mode. Two claims meet when one path is a prefix of the other; they conflict unless both are shared. One that is
+*counted* takes no place and conflicts with none: its job counts under the limits of the path, as one below it does.
 
 The *queue key* of a path is one string: segments joined by ``:``, with ``\`` and ``:`` inside a segment escaped
 by ``\``. The root is ``root``; a lone segment ``root`` is written ``\root``. No two paths share a key, and the
@@ -39,7 +40,11 @@ CLAIMS_MAX = 64
 KEY_LENGTH_MAX = 2 * PATH_BYTES_MAX + DEPTH_MAX - 1
 
 Mode = Literal["exclusive", "shared"]
+"""The modes of a place."""
+ClaimMode = Literal["exclusive", "shared", "counted"]
 MODES: tuple[str, ...] = get_args(Mode)
+COUNTED: ClaimMode = "counted"
+"""The mode of the one claim of a permit, which only a job has that its caller runs."""
 
 ROOT: Path = ()
 ROOT_KEY = "root"
@@ -60,11 +65,11 @@ class Claim:
     Args:
         path: the tuple of segments; ``()`` is the root.
         mode: ``"exclusive"`` conflicts with every claim whose path is a prefix of this one or the other way
-            round; ``"shared"`` only with such exclusive claims.
+            round; ``"shared"`` only with such exclusive claims; ``"counted"``, that of a permit, with none.
     """
 
     path: Path
-    mode: Mode = "exclusive"
+    mode: ClaimMode = "exclusive"
 
 
 def parse_hint(hint: object, *, parameter: str = "queue_hint") -> Path | None:
@@ -154,15 +159,39 @@ def parse_claims(claims: object, *, parameter: str = "claims") -> tuple[Claim, .
     items = tuple(islice(claims, CLAIMS_MAX + 1))
     if len(items) > CLAIMS_MAX:
         raise InvalidHintError(f"{parameter} holds {_length(claims)} claims, limit {CLAIMS_MAX}")
-    return normalise([_parse_claim(item, f"{parameter}[{index}]") for index, item in enumerate(items)])
+    parsed = [_parse_claim(item, f"{parameter}[{index}]") for index, item in enumerate(items)]
+    check_counted(parsed, parameter=parameter)
+    return normalise(parsed)
+
+
+def check_counted(claims: Sequence[Claim], *, parameter: str = "claims") -> None:
+    """
+    Check that a claim without a place is the only one.
+
+    Raises:
+        InvalidHintError: there is another.
+    """
+    if len(claims) > 1 and (counted := [claim for claim in claims if claim.mode == COUNTED]):
+        path = key_of(counted[0].path)
+        raise InvalidHintError(
+            f"{parameter}: the counted one of {shown(path)} is that of a permit, and must stand alone"
+        )
 
 
 def _parse_claim(item: Any, parameter: str) -> Claim:
     if isinstance(item, Claim):
-        return Claim(parse_path(item.path, parameter=parameter), parse_mode(item.mode, parameter=f"{parameter} mode"))
+        path, mode = parse_path(item.path, parameter=parameter), _object(item.mode)
+        if isinstance(mode, str) and str.__str__(mode) == COUNTED:
+            return Claim(path, COUNTED)
+        return Claim(path, parse_mode(mode, parameter=f"{parameter} mode"))
     if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], (list, tuple)):
         return Claim(parse_path(item[0], parameter=parameter), parse_mode(item[1], parameter=f"{parameter} mode"))
     return Claim(parse_path(item, parameter=parameter))
+
+
+def _object(value: object) -> object:
+    """Return a value whose annotation is not to be believed."""
+    return value
 
 
 def normalise(claims: Iterable[Claim]) -> tuple[Claim, ...]:
@@ -186,6 +215,11 @@ def normalise(claims: Iterable[Claim]) -> tuple[Claim, ...]:
         else:
             kept.append(claim)
     return tuple(kept)
+
+
+def is_counted(claims: tuple[Claim, ...]) -> bool:
+    """Return whether claims are those of a permit: one, which takes no place."""
+    return len(claims) == 1 and claims[0].mode == COUNTED
 
 
 def is_prefix(path: Path, other: Path) -> bool:
@@ -216,12 +250,16 @@ def conflict(claims: Iterable[Claim], others: Iterable[Claim]) -> bool:
 
     >>> conflict([Claim(("a",), "shared")], [Claim(("a", "b"), "shared")])
     False
+    >>> conflict([Claim(("a",), "counted")], [Claim(("a",))])
+    False
     """
     if type(claims) is not tuple or type(others) is not tuple:
         claims, others = _claims(claims, "claims"), _claims(others, "others")
     try:
         return any(
-            meet(claim.path, other.path) and not (claim.mode == other.mode == "shared")
+            meet(claim.path, other.path)
+            and not (claim.mode == other.mode == "shared")
+            and COUNTED not in {claim.mode, other.mode}
             for claim in claims
             for other in others
         )

@@ -44,7 +44,7 @@ class ReasonKind(StrEnum):
     WORKER = "worker"
     """Ready: waits for a free slot of a worker."""
     CALLER = "caller"
-    """Ready: the caller of `exclusive` is about to take it."""
+    """Ready: the caller of `exclusive` or `permit` is about to take it."""
 
 
 JOBS_NAMED_MAX = 10
@@ -57,7 +57,8 @@ class Reason:
     Why a job is where it is: one reason, the first that must end before anything else can.
 
     Args:
-        jobs: the ids of up to 10 jobs that stand in the way, in order of their places; of dependencies in order of id.
+        jobs: the ids of up to 10 jobs that stand in the way, in order of their places; of dependencies in order of id;
+            of a limit at which jobs wait in order the first of these.
             For a moment, while a line is about to advance, its head has none, and others are behind the head alone.
         open_dependencies: how many jobs a DEFERRED job still waits for in all, dead ones included; 0 for all others.
         dependencies: how many jobs it was told to depend on, of which these are the open ones; 0 for one that has run
@@ -110,6 +111,8 @@ class Reason:
         if self.kind is ReasonKind.DEPENDENCY and self.open_dependencies > len(self.jobs) > 0:
             return f"{head}{self._still_open()}" + (f" ({self.detail})" if self.detail else "")
         behind = f" of {', '.join(self.jobs)}" if self.jobs else ""
+        if self.kind is ReasonKind.LIMIT and self.jobs:
+            behind = f" behind {self.jobs[0]}"
         if self.kind is ReasonKind.SIGNAL:
             behind = f" {', '.join([name_of(job_id) or job_id for job_id in self.jobs])}"
         at = f" at {self.path_key}" if self.path_key is not None else ""

@@ -36,7 +36,7 @@ from queuehint.schema.kinds import (
     TagText,
     Text,
 )
-from queuehint.values.hint import CLAIMS_MAX, Claim, parse_claims
+from queuehint.values.hint import CLAIMS_MAX, Claim, check_counted, is_counted, key_of, parse_claims
 from queuehint.values.policy import DEFAULT_POLICY, Backoff, Policy
 
 PAYLOAD_BYTES_MAX = 1 << 20
@@ -241,8 +241,13 @@ class JobSpec(Remembered):
             InvalidJobError, InvalidJobTypeError: naming the fields.
             CycleError: it depends on itself.
         """
-        if len(self.claims) > CLAIMS_MAX:
-            parse_claims(self.claims)
+        if len(self.claims) > 1:
+            self._check_claims()
+        elif self.presence_ms is None and is_counted(self.claims):
+            path = shown(key_of(self.claims[0].path))
+            raise InvalidJobError(
+                f"claims: the counted one of {path} is that of a permit: ask for it by Scheduler.permit"
+            )
         if self.run_at_ms is not None and self.delay_ms is not None:
             raise InvalidJobTypeError("give delay_ms or run_at_ms, not both")
         replaces = self.key is not None and self.on_conflict == "replace"
@@ -260,6 +265,11 @@ class JobSpec(Remembered):
             self._check_signal()
         elif self.id.startswith(_RESERVED):
             check_own_id(self.id)
+
+    def _check_claims(self) -> None:
+        if len(self.claims) > CLAIMS_MAX:
+            parse_claims(self.claims)
+        check_counted(self.claims)
 
     def _check_signal(self) -> None:
         """Refuse what is neither a signal that is given nor a wait for one."""

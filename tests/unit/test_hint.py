@@ -291,6 +291,19 @@ def test_a_claim_made_by_hand_is_checked_and_made_plain() -> None:
     (made,) = parse_claims([Claim(path, mode)])
     assert made == Claim(("a", "b"), "shared")
     assert [type(value) for value in (made.path, made.path[1], made.mode)] == [tuple, str, str]
+    mode = HostileStr("counted")
+    assert parse_claims([Claim(path, mode)]) == (Claim(("a", "b"), "counted"),)
+
+
+def test_a_claim_that_is_counted_conflicts_with_none_and_stands_alone() -> None:
+    counted = (Claim(("a",), "counted"),)
+    for other in (claim("a"), claim(), claim("a", mode=SHARED), *counted):
+        assert not conflict(counted, (other,))
+        assert not conflict((other,), counted)
+    with pytest.raises(InvalidHintError, match="the counted one of 'a' is that of a permit, and must stand alone"):
+        parse_claims([["b"], *counted])
+    with pytest.raises(InvalidHintError, match="mode must be one of exclusive, shared, got 'counted'"):
+        parse_claims([(["a"], "counted")])
 
 
 @pytest.mark.parametrize(

@@ -112,13 +112,13 @@ MODES: list[Mode] = ["exclusive", "shared"]
 @pytest.mark.parametrize("running", [Claim(path, mode) for path in PATHS for mode in MODES], ids=str)
 def test_what_does_not_conflict_with_anything_executing_can_be_dequeued(running: Claim) -> None:
     queue = Queue(job("a", claims=(running,)))
-    asked = [Claim(path, mode) for path, mode in itertools.product(PATHS, MODES)]
-    assert all(queue.apply(CanDequeue(one.path, one.mode)) for one in asked)
+    asked = list(itertools.product(PATHS, MODES))
+    assert all(queue.apply(CanDequeue(path, mode)) for path, mode in asked)
     queue.start()
-    for one in asked:
-        assert queue.apply(CanDequeue(one.path, one.mode)) is not conflict([running], [one])
+    for path, mode in asked:
+        assert queue.apply(CanDequeue(path, mode)) is not conflict([running], [Claim(path, mode)])
     queue.finish("a")
-    assert all(queue.apply(CanDequeue(one.path, one.mode)) for one in asked)
+    assert all(queue.apply(CanDequeue(path, mode)) for path, mode in asked)
 
 
 def test_a_job_without_hint_executes_in_nobody_s_way() -> None:

@@ -20,6 +20,7 @@ from queuehint.core.jobs.settled import (
 from queuehint.core.jobs.table import JobTable
 from queuehint.core.structures.trie import ONE, Node, Walk, X
 from queuehint.testing.driver import SHARED, Queue, claim, job
+from queuehint.values.hint import COUNTED, Claim
 from queuehint.values.record import JobState
 from tests.each import for_each
 
@@ -242,6 +243,17 @@ def test_gates_that_are_wrong_are_found_and_replaced(harm: Callable[[JobTable], 
     assert queue.run() == ["backing", "c2"]
     queue.wait(10 * DAY_MS)
     assert queue.is_clean
+
+
+def test_a_permit_has_no_gates_to_be_placed_in() -> None:
+    queue = Queue(job("p", claims=(Claim(("x",), COUNTED),), presence_ms=DAY_MS), job("a", ["x"]))
+    table = queue.engine.table
+    assert [standing.job_id for standing in standings_of(table)] == ["a"]
+    assert not wrong(table)
+    assert place_anew(table)
+    assert not wrong(table)
+    assert queue.start() == ["p", "a"]
+    queue.engine.check()
 
 
 def test_a_line_that_waits_to_be_advanced_is_not_wrong_and_is_settled_where_gates_are_replaced() -> None:

@@ -26,7 +26,7 @@ from queuehint.testing.trace.records import Past, events_of
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import JobError
 from queuehint.values.record import Attempt
-from queuehint.values.spec import Dependency
+from queuehint.values.spec import Dependency, JobSpec
 from tests.each import for_each
 
 J = TraceJob.of
@@ -111,6 +111,13 @@ EVENTS = st.builds(
     free_slots=st.none() | st.integers(0, 9),
     state=st.none() | st.sampled_from(["QUEUED", "SCHEDULED"]),
 ) | st.builds(TraceEvent, kind=st.sampled_from(["idle", "gap"]), at_ms=st.integers(0, 9))
+
+
+def test_a_permit_has_no_place_in_a_trace() -> None:
+    trace = read({"job": "p", "claims": [{"path": ["pdf"], "mode": "counted"}]})
+    assert trace.jobs[0].claims == ()
+    permit = JobSpec(id="p", task="permit", claims=(Claim(("pdf",), "counted"),), presence_ms=1)
+    assert TraceJob.of(permit).claims == ()
 
 
 @settings(max_examples=30)

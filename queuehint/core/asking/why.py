@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from queuehint.core.jobs.table import JobTable
     from queuehint.core.state import State
     from queuehint.core.structures.job import Job
+    from queuehint.core.structures.limits import PlaceCounter
 
 REASONS_MAX = 100
 DEFERRED_LOOKED_AT_MAX = 1000
@@ -274,6 +275,7 @@ def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
             job_id=job.id,
             state=job.state,
             kind=ReasonKind.LIMIT,
+            jobs=() if is_oversized else _ahead_of(job, counter),
             path_key=None if counter.selection is not None else key_of(counter.path),
             until_ms=None if is_oversized else counter.until_ms(state.now_ms),
             stuck=is_oversized,
@@ -290,6 +292,12 @@ def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
         detail = unserved_text(detail, workers[:WORKERS_NAMED_MAX], len(workers))
         return Reason(job_id=job.id, state=job.state, kind=ReasonKind.NO_WORKER, stuck=True, detail=detail)
     return Reason(job_id=job.id, state=job.state, kind=ReasonKind.WORKER, detail=detail)
+
+
+def _ahead_of(job: Job, counter: PlaceCounter) -> tuple[str, ...]:
+    """Return the first of those that wait at a counter in order; none if it is this one, or another is called."""
+    first = counter.parked.first() if counter.is_strict and counter.called is None else None
+    return () if first is None or first[3] is job else (first[3].id,)
 
 
 def _refused_by_all(state: State, job: Job) -> str | None:

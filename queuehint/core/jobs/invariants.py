@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from queuehint.core.structures.leftovers import CommitSweep, ReleaseSweep, ResolveSweep
 from queuehint.core.structures.ready_queue import RELEASES_KEPT
+from queuehint.values.hint import is_counted
 from queuehint.values.record import OVER, JobState
 
 if TYPE_CHECKING:
@@ -53,9 +54,10 @@ def check(table: JobTable) -> None:
         assert job.is_placed or job.state not in {QUEUED, STARTED}
         assert not job.is_placed or job.state in {QUEUED, STARTED, FAILED}
         assert job.missing == sum(not walk.granted for walk in job.walks) or not job.is_placed
-        assert len(job.walks) == (len(job.spec.claims) if job.is_placed else 0)
+        assert len(job.walks) == (len(job.spec.claims) if job.is_placed and not is_counted(job.spec.claims) else 0)
         assert all(walk.node is not None for walk in job.walks)
         holds = job.is_placed and job.state is FAILED
+        assert not (holds and is_counted(job.spec.claims))
         holding += holds
         for claim in job.spec.claims:
             assert (job.number in table.holds.on(claim.path)) == holds

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from queuehint.core.structures.trie import CLASHES, IS, IX, ONE, Node, PathTrie, S, Walk, X, counts
+from queuehint.values.hint import is_counted
 from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def standings_of(table: JobTable) -> list[Standing]:
             job.state is not JobState.QUEUED or job.id in table.backing_off,
         )
         for job in table.jobs.values()
-        if job.is_placed and job.spec.claims
+        if job.is_placed and job.spec.claims and not is_counted(job.spec.claims)
     ]
 
 

@@ -204,8 +204,8 @@ class JobTable:
         job.seq = job.number if job.number == seq else seq
         visited = missing = 0
         last = None
-        place = self.trie.place
-        for claim in job.spec.claims:
+        place, claims = self.trie.place, job.spec.claims
+        for claim in () if claims and claims[0].mode == "counted" else claims:
             walk = Walk(job, claim)
             if last is None:
                 job.walk = walk

@@ -14,11 +14,12 @@ A limit of a task or a pool has one counter, for all jobs of it, with a place or
   queue (started, parked elsewhere, or over). So one slot releases one job; if there is still room, its start releases
   the next; and if it cannot start, the next is released in its stead, unless it was parked above: then none of the
   others could start either.
-- Jobs may cost more than one slot, or start. Once such a job is parked, its counter is *strict* until nothing is parked
-  there: jobs start in the order of rank and number. It calls one job at a time, the first, when there is room for its
-  cost; until that one is started or has left, or is not claimed within `LOOK_MS`, all others that are claimed are
-  parked behind it. So light jobs do not take the room that a heavy one waits for. One that costs more than the limit
-  has can never start: it is parked apart, and holds up nobody.
+- Jobs may cost more than one slot, or start. Once such a job is parked, or a permit, which workers that settle and
+  claim in one step would forestall, its counter is *strict* until nothing is parked there: jobs start in the order of
+  rank and number. It calls one job at a time, the first, when there is room for its cost; until that one is started or
+  has left, or is not claimed within `LOOK_MS`, all others that are claimed are parked behind it. So light jobs do not
+  take the room that a heavy one waits for. One that costs more than the limit has can never start: it is parked apart,
+  and holds up nobody.
 - A released job is not claimed while no worker serves its pool. So a counter that has room and parked jobs checks
   again after `LOOK_MS`, and releases more each time. No job waits for ever where there is room.
 
@@ -45,7 +46,7 @@ from queuehint.core.meters import Meter
 from queuehint.core.structures.leftovers import UnparkSweep
 from queuehint.core.structures.ready_queue import Ranked
 from queuehint.errors import InvalidJobError
-from queuehint.values.hint import gate_key
+from queuehint.values.hint import gate_key, is_counted
 from queuehint.values.limit import LIMITS_MAX, TOO_MANY_LIMITS, LimitState, order_of
 
 if TYPE_CHECKING:
@@ -299,7 +300,7 @@ class Limits:
             return
         job.parked = counter.parked
         counter.parked.offer(job)
-        counter.is_strict = counter.is_strict or job.spec.policy.cost > 1
+        counter.is_strict = counter.is_strict or job.spec.policy.cost > 1 or is_counted(job.spec.claims)
         self._refresh(counter, 1)
         self.job_left(job, counter)
 

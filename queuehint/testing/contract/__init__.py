@@ -57,6 +57,7 @@ from queuehint.testing.contract.listing import Counting, Listing, ListingByPath
 from queuehint.testing.contract.parents import FailedParents, Parents
 from queuehint.testing.contract.parts import Commits, FlowsTold, HiddenParts
 from queuehint.testing.contract.pauses import PausesByFilter, PausesInTime
+from queuehint.testing.contract.permits import Permits
 from queuehint.testing.contract.places import Ancestors, ArrivalOrder, Pauses, Root, SerialPath, Siblings
 from queuehint.testing.contract.reasons import Reasons
 from queuehint.testing.contract.record_writes import Amending, Deletion, Interim, Numbers, OpenLog
@@ -153,6 +154,7 @@ __all__ = [
     "Pauses",
     "PausesByFilter",
     "PausesInTime",
+    "Permits",
     "Presence",
     "Rates",
     "RatesOfChildren",
@@ -288,6 +290,7 @@ class BackendConformance(
     RoomOfChildren,
     LimitsOfJobs,
     Costs,
+    Permits,
     LimitsTold,
     Steps,
     Bounds,

@@ -26,7 +26,7 @@ from queuehint.testing.model.jobs import (
     Actor,
     Jobs,
 )
-from queuehint.testing.model.places import is_at_or_below
+from queuehint.testing.model.places import is_at_or_below, takes_place
 from queuehint.values.hint import queue_key
 from queuehint.values.record import JobState
 from queuehint.values.spec import WAIT_MARK
@@ -161,7 +161,7 @@ class Moves(Jobs, abc.ABC):
         key_for = job.spec.policy.key_for_ms
         if key_for is not None and job.spec.key is not None and job.ever_started:
             job.alarms[EXPIRY] = self.now_ms + key_for
-        if not (keep_place and job.claims):
+        if not (keep_place and takes_place(job.claims)):
             self.vacate(job)
         self.tell(job)
         self.let_go(job)
@@ -203,7 +203,7 @@ class Moves(Jobs, abc.ABC):
         """FAILED: the path is freed, or held by the dead, or those behind are canceled, as its policy says."""
         on_dead, seq = job.spec.policy.on_dead, job.seq
         self.end(job, FAILED, cause, keep_place=on_dead != "continue")
-        if on_dead == "cancel_behind" and job.claims and seq:
+        if on_dead == "cancel_behind" and takes_place(job.claims) and seq:
             self.numbers += 1
             paths = [claim.path for claim in job.claims]
             cause = f"behind the dead job {job.id}"

@@ -2,7 +2,8 @@
 The rules of places, R1 and R2: conflicts of jobs, and which may start. Start reading here.
 
 A *claim* is a path, such as ``("doc1", "intro")``, and whether it is exclusive or shared. Two jobs *conflict* when
-claims of theirs lie on one line of the tree, one at or below the other, and not both are shared. Jobs take *places* in
+claims of theirs lie on one line of the tree, one at or below the other, and not both are shared. A claim that is only
+counted, that of a permit, conflicts with none. Jobs take *places* in
 the order in which they become QUEUED. A job has its place until it is over, through starts, retries and back-offs.
 
 - R1, safety: two jobs that conflict never run at once.
@@ -48,9 +49,15 @@ def clash(claims: Iterable[Claim], others: tuple[Claim, ...]) -> bool:
     return any(
         (is_at_or_below(one.path, other.path) or is_at_or_below(other.path, one.path))
         and "exclusive" in {one.mode, other.mode}
+        and "counted" not in {one.mode, other.mode}
         for one in claims
         for other in others
     )
+
+
+def takes_place(claims: tuple[Claim, ...]) -> bool:
+    """A job of these claims keeps others from a place."""
+    return any(claim.mode != "counted" for claim in claims)
 
 
 class HasPlace(Protocol):

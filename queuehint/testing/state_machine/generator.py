@@ -30,6 +30,7 @@ from queuehint.testing.state_machine.styles import (
     as_flow,
     conflict,
     end_of_parts,
+    for_workers,
     labels,
     limit_of,
     one_claim,
@@ -39,7 +40,7 @@ from queuehint.testing.state_machine.styles import (
     values_of,
     wait_of,
 )
-from queuehint.values.hint import Claim, normalise
+from queuehint.values.hint import COUNTED, Claim, normalise
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import ON_CHILD_FAILURE, Outcome, OutcomeKind, Progress, Step
 from queuehint.values.record import JobState
@@ -140,8 +141,7 @@ class OperationGenerator:
         return normalise(self.claim() + self.claim() + (self.claim() if roll > 0.93 else ()))
 
     def spec(self) -> JobSpec:
-        random = self.random
-        self.made += 1
+        random, self.made = self.random, self.made + 1
         delay_ms = run_at_ms = key = presence_ms = None
         roll = random.random()
         if roll < 0.12:
@@ -156,7 +156,7 @@ class OperationGenerator:
         spec = JobSpec(
             id=str(self.made),
             task="t",
-            claims=self.claims(),
+            claims=self.claims() if presence_ms is None or roll < 0.18 else (Claim(self.path(), COUNTED),),
             priority=random.choice((3, 3, 3, 1, 5, 9)),
             pool=random.choice("ppq"),
             user=random.choice((None, None, "u", "v")),
@@ -313,7 +313,7 @@ class OperationGenerator:
         if random.random() < 0.97:
             start = self.engine.table.jobs.get(START_MARK + staged)
             flow = start.spec.flow if start is not None else specs[0].flow if specs else None
-            specs = [attrs.evolve(spec, **KEYLESS, presence_ms=None, flow=flow) for spec in specs]
+            specs = [attrs.evolve(for_workers(spec), **KEYLESS, flow=flow) for spec in specs]
         if (mine := [job.id for job in hidden if START_MARK + staged in job.blocked]) and random.random() < 0.25:
             return self._portion(staged, mine)
         others = [job.spec for job in hidden if job.id not in mine and job.spec.task != SIGNAL_TASK]

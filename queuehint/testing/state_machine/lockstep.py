@@ -19,7 +19,7 @@ from queuehint.testing.invariants import (
     undo_marks,
 )
 from queuehint.testing.model.jobs import Actor
-from queuehint.testing.model.places import clash, is_at_or_below
+from queuehint.testing.model.places import clash, is_at_or_below, takes_place
 from queuehint.testing.model.reference import ReferenceModel
 from queuehint.testing.state_machine.styles import FLOWS, MINUTE, POOLS, SHARED_KEYS, SHARED_MS
 from queuehint.values.hint import DEPTH_MAX, Claim, gate_key, key_of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from queuehint.core.structures.job import Job
-    from queuehint.values.hint import Path
+    from queuehint.values.hint import Mode, Path
 
 Reply = TypeVar("Reply")
 
@@ -269,7 +269,8 @@ class Lockstep:
         """Ask everything and compare."""
         _engine, model, now_ms = self.engine, self.model, self.now_ms
         model.now_ms = max(model.now_ms, now_ms)
-        assert self.put(op.CanDequeue(claim.path, claim.mode)) == model.can_dequeue(claim)
+        mode: Mode = "shared" if claim.mode == "shared" else "exclusive"
+        assert self.put(op.CanDequeue(claim.path, mode)) == model.can_dequeue(claim)
         known = sorted((actor for actor in model.jobs.values() if not actor.gone), key=lambda actor: actor.number)
         stats = self.put(op.CountJobs())
         assert stats.states == {state: sum(actor.state is state for actor in known) for state in JobState}
@@ -358,7 +359,8 @@ class Lockstep:
         assert dict(self.put(op.ListUsers("s")).users) == expected
 
     def _compare_tree(self, tree: TreeNode, path: Path) -> None:
-        running = [claim for actor in self.model.placed if actor.state is STARTED for claim in actor.claims]
+        placed = [actor for actor in self.model.placed if takes_place(actor.claims)]
+        running = [claim for actor in placed if actor.state is STARTED for claim in actor.claims]
         assert tree.started == sum(claim.path == path for claim in running)
         assert tree.started_below == sum(claim.path[: len(path)] == path for claim in running)
         node = self.engine.table.trie.find(path)
@@ -370,7 +372,7 @@ class Lockstep:
 
     def _compare_lines(self, path: Path) -> None:
         """Compare the lines below a place with those of the gates that jobs with a place pass."""
-        claimed = {claim.path for actor in self.model.placed for claim in actor.claims}
+        claimed = {claim.path for actor in self.model.placed if takes_place(actor.claims) for claim in actor.claims}
         gates = {each[:depth] for each in claimed for depth in range(len(path) + 1, len(each) + 1)}
         lines: list[tuple[int, str]] = []
         for gate in gates:

@@ -12,7 +12,7 @@ import attrs
 from hypothesis import strategies as st
 
 from queuehint.testing.state_machine.styles import FLOWS, LEASE_MS, MINUTE, PATHS, TIMEOUTS_MS
-from queuehint.values.hint import Claim
+from queuehint.values.hint import COUNTED, Claim, normalise
 from queuehint.values.outcome import JobError, OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.spec import Dependency
@@ -21,14 +21,17 @@ if TYPE_CHECKING:
     from queuehint.values.hint import Mode, Path
 
 __all__ = [
+    "FOR_CALLERS",
     "KEYED",
     "POLICY",
     "claim_of",
+    "claims_of",
     "conditions",
     "delays",
     "edge_of",
     "errors",
     "first_jobs",
+    "for_caller",
     "jobs",
     "limits",
     "links",
@@ -76,6 +79,7 @@ _WISHES: dict[str, st.SearchStrategy[Any]] = {
     "max_delay_ms": st.sampled_from([2 * MINUTE, MINUTE]),
     "run_in_ms": st.sampled_from([0, -MINUTE, MINUTE]),
     "presence_ms": st.just(3 * MINUTE),
+    "permit": st.just(True),
     "key": st.sampled_from("kkl"),
     "on_conflict": st.sampled_from(["replace", "after", "reject"]),
     "flow": st.sampled_from(FLOWS),
@@ -119,6 +123,8 @@ POLICY = {field.name for field in attrs.fields(Policy)}
 """Which wishes are of a policy."""
 KEYED = {"key", "max_delay_ms", "key_for_ms"}
 """Which wishes make a job one of a key."""
+FOR_CALLERS = {"presence_ms", "permit"}
+"""Which wishes make a job one of a caller that waits for it."""
 
 
 def replacing(wished: dict[str, Any], *, has_edges: bool) -> dict[str, Any]:
@@ -141,6 +147,23 @@ def claim_of(key: str) -> Claim:
     """
     mode: Mode = "shared" if key.startswith("~") else "exclusive"
     return Claim(path_of(key.removeprefix("~")), mode)
+
+
+def claims_of(keys: list[str], wished: dict[str, Any]) -> tuple[Claim, ...]:
+    """Return the claims of queue keys, for a job that waits for no caller."""
+    for name in FOR_CALLERS:
+        wished.pop(name, None)
+    return normalise([claim_of(key) for key in keys])
+
+
+def for_caller(keys: list[str], wished: dict[str, Any]) -> tuple[Claim, ...]:
+    """Return the claims of a job whose caller waits for it, of a permit the one that takes no place."""
+    is_permit = wished.pop("permit", False)
+    for name in ("delay_ms", "run_at_ms", "key"):
+        wished.pop(name, None)
+    wished["presence_ms"] = 3 * MINUTE
+    claims = normalise([claim_of(key) for key in keys])
+    return (Claim(claims[0].path, COUNTED),) if is_permit and claims else claims
 
 
 def path_of(key: str) -> Path:

@@ -16,13 +16,16 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from queuehint import operations as op
 from queuehint.testing.state_machine.parts import (
+    FOR_CALLERS,
     KEYED,
     POLICY,
     claim_of,
+    claims_of,
     conditions,
     delays,
     edge_of,
     errors,
+    for_caller,
     jobs,
     limits,
     links,
@@ -51,7 +54,7 @@ from queuehint.testing.state_machine.styles import (
     wait_of,
 )
 from queuehint.testing.strategies.vocabulary import operations
-from queuehint.values.hint import Claim, normalise
+from queuehint.values.hint import Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import ON_CHILD_FAILURE, JobError, Outcome, OutcomeKind, Progress, Step
 from queuehint.values.policy import DEFAULT_POLICY, Policy
@@ -133,17 +136,13 @@ class OperationMachine(RuleBasedStateMachine):
         if "run_in_ms" in wished:
             wished["run_at_ms"] = self.now_ms + wished.pop("run_in_ms")
             wished.pop("delay_ms", None)
-        if "presence_ms" in wished and not fields:
-            for name in ("delay_ms", "run_at_ms", "key"):
-                wished.pop(name, None)
-        else:
-            wished.pop("presence_ms", None)
+        claims = for_caller(keys, wished) if FOR_CALLERS & wished.keys() and not fields else claims_of(keys, wished)
         if fields.get("depends_on") and wished.get("on_conflict") == "replace":
             del wished["on_conflict"]
         spec = JobSpec(
             id=str(len(self._specs) + 1),
             task="t",
-            claims=normalise([claim_of(key) for key in keys]),
+            claims=claims,
             policy=Policy(**policy) if policy else DEFAULT_POLICY,
             **{**wished, **fields},
         )
@@ -435,7 +434,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     @rule(target=ids, path=paths, job=jobs, waiting=st.sampled_from(op.BEFORE_LAST))
     def close_with_a_last_job(self, path: str, job: Any, waiting: op.BeforeLast) -> Any:
-        wished = {name: wish for name, wish in job[1].items() if name not in {*KEYED, "presence_ms"}}
+        wished = {name: wish for name, wish in job[1].items() if name not in {*KEYED, *FOR_CALLERS}}
         return self.submit([self.spec([path], wished)], closing=op.Closing(path_of(path), waiting))
 
     @rule(path=paths, limit=limits)

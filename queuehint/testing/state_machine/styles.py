@@ -16,7 +16,7 @@ from queuehint import operations as op
 from queuehint.core.structures.job import DEADLINE_MARK, START_MARK
 from queuehint.schema.kinds import Count, Flag, Kind, Label, Optional, Payload, Text
 from queuehint.testing.commits import commit_of
-from queuehint.values.hint import Claim
+from queuehint.values.hint import COUNTED, Claim
 from queuehint.values.limit import Limit
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.policy import Backoff, Policy
@@ -227,6 +227,12 @@ WOVEN_POLICIES = tuple(
 def one_claim(path: Path, mode: Mode) -> tuple[Claim, ...]:
     """The claims of a job with one claim; equal ones are one object."""
     return (Claim(path, mode),)
+
+
+def for_workers(spec: JobSpec) -> JobSpec:
+    """Return the spec of a job that waits for no caller; that of a permit has no claim then."""
+    claims = tuple([claim for claim in spec.claims if claim.mode != COUNTED])
+    return attrs.evolve(spec, claims=claims, presence_ms=None)
 
 
 @attrs.frozen(kw_only=True)

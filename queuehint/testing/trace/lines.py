@@ -18,7 +18,7 @@ import attrs
 from queuehint.errors import QueueHintError, shown
 from queuehint.testing.trace import logs, records
 from queuehint.testing.trace.values import InvalidTraceError, TraceEvent, TraceJob
-from queuehint.values.hint import Claim
+from queuehint.values.hint import COUNTED, Claim
 
 VERSION = 1
 LINE_BYTES_MAX = 16 << 20
@@ -280,11 +280,17 @@ def _time(found: dict[str, Any], name: str) -> float:
 
 
 def _claims(value: Any) -> Any:
-    """Return claims as `TraceJob` takes them: lists of segments, or objects with a path and a mode."""
+    """
+    Return claims as `TraceJob` takes them: lists of segments, or objects with a path and a mode.
+
+    Without that of a permit, which takes no place.
+    """
     if not isinstance(value, list):
         raise _LineError(f"claims must be a list, got {shown(value)}")
     return [
-        (one.get("path"), one.get("mode", "exclusive")) if isinstance(one, dict) else one for one in map(_claim, value)
+        (one.get("path"), one.get("mode", "exclusive")) if isinstance(one, dict) else one
+        for one in map(_claim, value)
+        if not (isinstance(one, dict) and one.get("mode") == COUNTED)
     ]
 
 

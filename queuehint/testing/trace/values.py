@@ -9,7 +9,7 @@ import attrs
 
 from queuehint.errors import QueueHintError, shown
 from queuehint.values.event import Event, EventKind
-from queuehint.values.hint import Claim, Mode, Path, parse_claims, parse_hint
+from queuehint.values.hint import COUNTED, Claim, Mode, Path, parse_claims, parse_hint
 from queuehint.values.policy import OnDead, OnDependencyFailure, OnRetry
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.spec import Dependency, JobSpec, check_dependencies
@@ -48,7 +48,8 @@ class InvalidTraceError(QueueHintError, ValueError):
 
 
 def _claims(value: object) -> tuple[Claim, ...]:
-    return parse_claims(value)
+    """Return checked claims without that of a permit, which takes no place."""
+    return tuple([claim for claim in parse_claims(value) if claim.mode != COUNTED])
 
 
 def _edges(value: object) -> tuple[Dependency, ...]:

@@ -20,14 +20,15 @@ from queuehint.errors import CorruptStateError
 from queuehint.schema.annotations import ruled
 from queuehint.schema.checks import check_headers, check_identity
 from queuehint.schema.kinds import Choice, Optional
-from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, gate_key, parse_gate_key
+from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, ClaimMode, Path, gate_key, parse_gate_key
 from queuehint.values.policy import DEFAULT_POLICY, Backoff, Policy
 from queuehint.values.spec import Dependency, JobSpec, OnConflict, new_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-_SHARED: Final = "shared"
+_LETTER_OF: Final[Mapping[ClaimMode, str]] = {"exclusive": "x", "shared": "s", "counted": "c"}
+_MODE_OF: Final[Mapping[str, ClaimMode]] = {letter: mode for mode, letter in _LETTER_OF.items()}
 IDENTITY_MARK: Final = b"\x02"
 CACHED_MAX: Final = 512
 """Longer texts are parsed anew each time: caches are bounded in entries, and so in bytes."""
@@ -50,14 +51,14 @@ def parse_token(text: str) -> int | None:
 
 
 def claims_text(claims: tuple[Claim, ...]) -> str:
-    """Return claims as lines: the mode's first letter (x for exclusive, s for shared) and the gate key."""
+    """Return claims as lines: a letter for the mode (x exclusive, s shared, c counted) and the gate key."""
     if len(claims) == 1:
         claim = claims[0]
         return _claim_text(claim.path, claim.mode)
     return "\n".join([_claim_text(claim.path, claim.mode) for claim in claims])
 
 
-def _claim_text(path: Path, mode: Mode) -> str:
+def _claim_text(path: Path, mode: ClaimMode) -> str:
     # Two segments are never too long, and most places have no more.
     if len(path) <= CACHED_MAX // SEGMENT_BYTES_MAX or sum(map(len, path)) <= CACHED_MAX:
         return _known_claim_text(path, mode)
@@ -65,8 +66,8 @@ def _claim_text(path: Path, mode: Mode) -> str:
 
 
 @lru_cache(maxsize=8192)
-def _known_claim_text(path: Path, mode: Mode) -> str:
-    return ("s" if mode == _SHARED else "x") + gate_key(path)
+def _known_claim_text(path: Path, mode: ClaimMode) -> str:
+    return _LETTER_OF[mode] + gate_key(path)
 
 
 def parse_claims_text(text: str) -> tuple[Claim, ...]:
@@ -76,11 +77,7 @@ def parse_claims_text(text: str) -> tuple[Claim, ...]:
 
 @lru_cache(maxsize=8192)
 def _parse_claims_text(text: str) -> tuple[Claim, ...]:
-    return tuple(
-        [Claim(parse_gate_key(line[1:]), _SHARED if line[0] == "s" else "exclusive") for line in text.split("\n")]
-        if text
-        else ()
-    )
+    return tuple([Claim(parse_gate_key(line[1:]), _MODE_OF[line[0]]) for line in text.split("\n")] if text else ())
 
 
 _RULED: Final = ruled(Policy)

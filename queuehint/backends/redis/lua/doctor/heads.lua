@@ -39,7 +39,7 @@ end
 
 local function tell_place(id, job)
   local walks = job[WALKS]
-  if job[SEQ] == 0 or job[CLAIMS] == '' or OVER[job[STATE]] and not walks then return end
+  if job[SEQ] == 0 or job[CLAIMS] == '' or form.is_counted(job[CLAIMS]) or OVER[job[STATE]] and not walks then return end
   local keeps = job[STATE] ~= QUEUED or job[TIMER] == DUE
   placed[#placed + 1] = id
   placed[#placed + 1] = examine.int(job[SEQ]) .. (keeps and ' 1 ' or ' 0 ') .. table.concat(walks or {}, ' ')

@@ -241,7 +241,8 @@ function examine.contradiction(job)
   end
   local has_place = state == QUEUED or state == STARTED or (state == FAILED and job[WALKS] and true or false)
   if (job[SEQ] > 0) ~= has_place then return has_place and 'has lost its place' or 'has a place and should have none' end
-  if has_place and #form.claims(job[CLAIMS]) ~= #(job[WALKS] or {}) then return 'has other gates than claims' end
+  local walks = form.is_counted(job[CLAIMS]) and 0 or #form.claims(job[CLAIMS])
+  if has_place and walks ~= #(job[WALKS] or {}) then return 'has other gates than claims' end
   if job[OFFER] and not (state == QUEUED and has_all) then return 'is offered and cannot start', true end
   if state == QUEUED and has_all and not job[OFFER] and kind ~= DUE then return 'may start and is not offered', true end
   if state == SCHEDULED and kind ~= DUE and not job[PRESENCE] then return 'is SCHEDULED and never due' end

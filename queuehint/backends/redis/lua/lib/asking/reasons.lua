@@ -261,7 +261,9 @@ local function reason_queued(job)
     local limiter, key = limits.at(job[OFFER])
     if limiter then
       local selection = limits.is_selection(key) and limits.selection(key)
-      return {kind = 'limit', path = not selection and key, until_ms = limits.until_ms(limiter, key, job[OFFER]), selection = selection}
+      local until_ms, first = limits.until_ms(limiter, key, job[OFFER])
+      if first and first.id == job.id then first = nil end
+      return {kind = 'limit', path = not selection and key, until_ms = until_ms, selection = selection, jobs = {first or nil}}
     end
   end
   if job[PRESENCE] then return {kind = 'caller'} end

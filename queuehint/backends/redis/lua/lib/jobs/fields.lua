@@ -149,6 +149,9 @@ local function parse_claim(claim_text)
   return {shared = string.byte(claim_text) == 115, keys = keys}
 end
 
+-- Whether the claims of a text are those of a permit: one, which takes no place.
+function form.is_counted(claims_text) return string.byte(claims_text) == 99 end
+
 -- The claims of a text.
 function form.claims(claims_text)
   local claims = claims_parsed[claims_text] or claims_of_call[claims_text]

@@ -288,9 +288,9 @@ local function leave(claim, depth)
   return left
 end
 
--- Give a job's claims their gates; return the gates visited.
+-- Give a job's claims their gates; return the gates visited. That of a permit has none.
 function gates.place(job)
-  if job[CLAIMS] == '' then
+  if job[CLAIMS] == '' or form.is_counted(job[CLAIMS]) then
     job[WALKS] = false
     return 0
   end
@@ -332,7 +332,7 @@ end
 -- Check a second time that no other job holds the gates that a starting job was granted.
 function gates.check(job)
   local claims = job[CLAIMS]
-  if not string.find(claims, '\n', 1, true) then return claims == '' or check_claim(job, claims) end
+  if not string.find(claims, '\n', 1, true) then return claims == '' or form.is_counted(claims) or check_claim(job, claims) end
   for claim_text in string.gmatch(claims, '[^\n]+') do check_claim(job, claim_text) end
 end
 end)

@@ -199,12 +199,12 @@ local function first_cost(counter)
   return counter.is_strict and counter.parked > 0 and meters.cost_of(take_parked(counter)) or 1
 end
 
--- When the next job may start at a place by time alone; nil if one may now, or only after another's end.
+-- When the next job may start at a place by time alone, nil if one may now, or only after an end; the first in order, if there is one.
 function limits.until_ms(limiter, key, place)
   local counter = counter_at({limiter = limiter, key = key, place = place})
   local cost = first_cost(counter)
   local ms = room_ms(counter, cost)
-  if ms > NOW and not is_full(counter, cost) then return ms end
+  return ms > NOW and not is_full(counter, cost) and ms or nil, counter.is_strict and not counter.called and take_parked(counter)
 end
 
 -- Call up to *count* jobs if there is room, and work out when to look again; return how many were called.
@@ -250,7 +250,7 @@ function limits.park(job, counter)
   job[OFFER], jobs.dirty[job.id] = counter.apart or counter.place, job
   if counter.apart then return limits.job_left(job) end
   counter.parked, counter.is_changed = counter.parked + 1, true
-  if meters.cost_of(job) > 1 then counter.is_strict = true end
+  if meters.cost_of(job) > 1 or form.is_counted(job[CLAIMS]) then counter.is_strict = true end
   counter.added[#counter.added + 1] = {ready_queue.rank_of(job), job[NUMBER], job}
   counter.added_ids[job.id], counter.is_sorted = true, false
   refresh(counter, 1)
