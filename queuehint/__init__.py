@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from queuehint.handlers.remote import ProcessDiedError
     from queuehint.operations import ANYONE
     from queuehint.scheduler.event_streams import EventStream, EventStreamSync
-    from queuehint.scheduler.exclusive import Hold
+    from queuehint.scheduler.holds.hold import Hold
     from queuehint.scheduler.listening import ListenerState
     from queuehint.scheduler.records.queries import RecordPage
     from queuehint.scheduler.scheduler import Scheduler
@@ -283,7 +283,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "handlers.remote": ("ProcessDiedError",),
     "operations": ("ANYONE",),
     "scheduler.event_streams": ("EventStream", "EventStreamSync"),
-    "scheduler.exclusive": ("Hold",),
+    "scheduler.holds.hold": ("Hold",),
     "scheduler.listening": ("ListenerState",),
     "scheduler.records.queries": ("RecordPage",),
     "scheduler.scheduler": ("Scheduler",),

@@ -85,34 +85,58 @@ class TemplateError(QueueHintError, ValueError):
     """A template names a job, field or argument that is not there."""
 
 
+CIRCLE_SHOWN = 5
+
+
 class WouldDeadlockError(QueueHintError, RuntimeError):
     """
     Code asked to wait for what cannot come while it waits.
 
     Code inside a handler, or on the thread that runs the handlers, never waits for a job; code that holds a place by
-    `Scheduler.exclusive` not for what needs this place.
+    `Scheduler.exclusive`, or room of a limit by `Scheduler.permit`, not for what needs this; and nobody for a permit
+    that only those could give back who wait for the caller.
 
     Args:
-        held: the place that the caller holds, as a queue key.
+        held: the path of what the caller holds, as a queue key; of a circle that of what it asked for.
+        by: the call by which it is held.
+        circle: the ids of the jobs that wait for each other in a circle, or of those that stand for holds.
     """
 
     def __init__(
-        self, call: str, job_id: str | None = None, *, where: str = "inside a handler", held: str | None = None
+        self,
+        call: str,
+        job_id: str | None = None,
+        *,
+        where: str = "inside a handler",
+        held: str | None = None,
+        by: str = "exclusive",
+        circle: tuple[str, ...] = (),
     ) -> None:
         self.call = call
         self.job_id = job_id
         self.held = held
+        self.circle = circle
         which = f" for job {job_id!r}" if job_id else ""
-        if held is not None:
-            where = f"inside exclusive() of {held}"
-            advice = "would wait in vain: what it waits for needs the place that is held here. Leave the block first"
+        if circle:
+            where = f"of {held}"
+            holders = ", ".join(map(shown, circle[:CIRCLE_SHOWN]))
+            advice = (
+                f"would wait in vain: what it asks for is held by {holders}, which "
+                "can give it back only when this wait is over. Take all that is needed by one permit (cost=), before "
+                "anything else, or take limits in the same order everywhere"
+            )
+        elif held is not None:
+            where = f"inside {by}() of {held}"
+            what = "room of a limit" if by == "permit" else "the place"
+            advice = f"would wait in vain: what it waits for needs {what} that is held here. Leave the block first"
             if call.startswith("exclusive"):
                 advice += ", or hold all that is needed by the outer one, at a path above both"
         elif where.startswith("on the thread"):
             awaited = call.replace("_sync", "")
             advice = f"would block the loop that has to run it; here write `await {awaited}` instead"
-            if awaited.startswith("exclusive"):
-                advice = "would block the loop that has to run the jobs; here write `async with sched.exclusive(...)`"
+            if awaited in {"exclusive()", "permit()"}:
+                awaited = f"{awaited[:-1]}...)"
+                advice = f"would block the loop that has to run the jobs; here write `async with sched.{awaited}`"
         else:
             advice = (
                 "could wait for ever: the job may stand behind this one. Enqueue a job behind it (same queue_hint), "

@@ -114,9 +114,9 @@ def _facts(record: JobRecord, reason: Reason | None) -> Iterator[tuple[str, Text
 
 
 def places(record: JobRecord) -> str:
-    """Return where a job is, for people: its queue keys, and which are shared."""
-    keys = [queue_key(claim.path) + (" (shared)" if claim.mode == "shared" else "") for claim in record.spec.claims]
-    return ", ".join(keys)
+    """Return where a job is, for people: its queue keys, which are shared, and that of a permit."""
+    words = {"exclusive": "", "shared": " (shared)", "counted": " (permit)"}
+    return ", ".join([queue_key(claim.path) + words[claim.mode] for claim in record.spec.claims])
 
 
 def progress(record: JobRecord) -> str | None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import run_steps, run_steps_sync, was_in_vain
+from queuehint.client.holds import identity_of
 from queuehint.client.record_reads import read_record
-from queuehint.client.stuck import HoldWatch, StuckWatch, failure_of, identity_of
+from queuehint.client.stuck import HoldWatch, StuckWatch, failure_of
 from queuehint.errors import (
     InvalidJobError,
     InvalidTransitionError,

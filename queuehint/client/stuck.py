@@ -6,33 +6,30 @@ for; all waits together ask a question every few seconds at most. A cause that o
 remove is logged as a warning, once. Behind a dead dependency the wait ends: that job's failure is raised, although it
 may yet be redriven.
 
-Code that holds a place by `exclusive` has a mark of it in its context variables, which tasks that it starts and calls
-in threads inherit. Whatever waits below such a mark checks at once, and again when the wait lasts, whether its target
-needs the place: a job that conflicts with the hold, or one that waits for the hold through up to `JOBS_MAX` others.
+Code that holds a place by `exclusive`, or a permit, has a mark of it in its context variables, which tasks that it
+starts and calls in threads inherit. Whatever waits below such a mark checks at once, and again when the wait lasts,
+whether its target needs what is held: a job that conflicts with the hold, or one that waits for the hold through up to
+`JOBS_MAX` others, or whose handler waits for a permit that only the holder could give back.
 
 A flow is stuck if each of its jobs that is not over waits for a dead one.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import sys
-import threading
 import time
 import warnings
-import weakref
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-import attrs
-
+from queuehint.client.circles import EXCLUSIVE_TASK, PERMIT_TASK, read_waits
+from queuehint.client.holds import caller, held_of, holds_any
 from queuehint.errors import BackendError, JobFailedError, JobNotFoundError, QueueHintWarning, WouldDeadlockError
 from queuehint.operations import IDS_MAX, Get, ListLimits, Why
-from queuehint.values.hint import conflict, is_prefix, parse_key, queue_key
+from queuehint.values.hint import conflict, is_counted, is_prefix, parse_key, queue_key
 from queuehint.values.record import JobState
 from queuehint.values.report import JOBS_NAMED_MAX, Reason, ReasonKind
 
@@ -41,6 +38,7 @@ if TYPE_CHECKING:
 
     from queuehint.backends.base import Backend
     from queuehint.backends.steps import Steps
+    from queuehint.client.holds import HeldPlace
     from queuehint.values.hint import Claim
     from queuehint.values.record import JobRecord
 
@@ -64,53 +62,6 @@ _told: WeakKeyDictionary[Backend, set[Hashable]] = WeakKeyDictionary()
 """The causes that were warned of, by store."""
 
 
-@attrs.frozen(eq=False)
-class HeldPlace:
-    """
-    A place that plain code holds.
-
-    Args:
-        job_id, token: of the job that stands for it.
-        store: the identity of its store.
-        is_held: whether it is held still, as far as its holder knows.
-    """
-
-    job_id: str
-    token: int
-    claims: tuple[Claim, ...]
-    store: Hashable
-    is_held: Callable[[], bool]
-    holder: weakref.ref[object] = attrs.field(factory=lambda: weakref.ref(_caller()))
-    """The task that has entered it, or the thread."""
-
-
-def _caller() -> object:
-    with contextlib.suppress(RuntimeError):
-        if (task := asyncio.current_task()) is not None:
-            return task
-    return threading.current_thread()
-
-
-_HELD: ContextVar[tuple[HeldPlace, ...]] = ContextVar("queuehint_held", default=())
-"""The places that the caller holds, the newest last."""
-
-
-def mark_held(held: HeldPlace) -> None:
-    """Mark a place as held by the caller, and by what it starts from now on."""
-    _HELD.set((*[each for each in _HELD.get() if each.is_held()], held))
-
-
-def forget_left() -> None:
-    """Drop the marks of places that are held no more."""
-    _HELD.set(tuple([each for each in _HELD.get() if each.is_held()]))
-
-
-def identity_of(backend: Backend) -> Hashable:
-    """Return the identity of a store; a backend need not inherit from the protocol."""
-    identity: Hashable = getattr(backend, "identity", id(backend))
-    return identity
-
-
 class HoldWatch:
     """
     Watches one wait of a caller that may hold places of the same store itself.
@@ -131,20 +82,15 @@ class HoldWatch:
     @property
     def is_due(self) -> bool:
         """True if the caller holds a place, and a look is due: at once, and again at growing intervals."""
-        return bool(_HELD.get()) and time.monotonic() >= self._next_s and bool(self._marks())
+        return holds_any() and time.monotonic() >= self._next_s and bool(self._marks())
 
     def _marks(self) -> list[HeldPlace]:
-        store = identity_of(self._backend)
-        caller = _caller() if self._is_bounded else None
-        return [
-            held
-            for held in _HELD.get()
-            if held.store == store and held.is_held() and (caller is None or held.holder() is caller)
-        ]
+        held = held_of(self._backend)
+        return [each for each in held if each.holder() is caller()] if self._is_bounded else held
 
     def _held(self) -> Steps[list[HeldPlace]]:
         """Return the places that the caller holds, by the store."""
-        marks = self._marks()[:IDS_MAX] if _HELD.get() else []
+        marks = self._marks()[:IDS_MAX] if holds_any() else []
         if not marks:
             return []
         records = (yield Get(tuple([mark.job_id for mark in marks]))).records
@@ -197,10 +143,19 @@ class HoldWatch:
                     if record.id == each.job_id or conflict(record.spec.claims, each.claims):
                         raise self._error(each, record.id)
                 todo[record.id] = record.id
+            if running := {each.id for each in records if each is not None and each.state is JobState.STARTED}:
+                yield from self._look_inside(running, held)
             for _ in range(JOBS_MAX):
                 if todo:
                     job_id = next(iter(todo))
                     yield from self._look_at(job_id, todo.pop(job_id), held, todo)
+
+    def _look_inside(self, running: set[str], held: dict[str, HeldPlace]) -> Steps[None]:
+        """Look whether handlers that run wait for permits that the caller could give back, and nobody else."""
+        waits = yield from read_waits(held=held)
+        stuck = waits.stuck(waits.blocked(held=held)) - waits.stuck(waits.blocked(free=held))
+        for job_id in sorted(stuck & running):
+            raise self._error(next(reversed(held.values())), job_id)
 
     def _look_at(self, job_id: str, waiting_id: str, held: dict[str, HeldPlace], todo: dict[str, str]) -> Steps[None]:
         """Look why a job waits for which the awaited one waits; add the jobs in its way to those to be looked at."""
@@ -211,7 +166,7 @@ class HoldWatch:
                 own = [each for each in held.values() if any(is_prefix(path, claim.path) for claim in each.claims)]
                 for limit in [state.limit for state in (yield ListLimits()).limits] if own else ():
                     at = path[:-1] if limit.each else path
-                    if limit.path == at and limit.most is not None and len(own) >= limit.most:
+                    if limit.path == at and limit.most is not None and sum([each.cost for each in own]) >= limit.most:
                         raise self._error(own[-1], waiting_id)
             for other in reason.jobs if reason.kind in _WAITS_FOR_JOBS else ():
                 if other in held:
@@ -219,7 +174,8 @@ class HoldWatch:
                 todo.setdefault(other, waiting_id)
 
     def _error(self, held: HeldPlace, job_id: str | None = None) -> WouldDeadlockError:
-        return WouldDeadlockError(self._call, job_id, held=queue_key(held.claims[0].path))
+        by = PERMIT_TASK if is_counted(held.claims) else EXCLUSIVE_TASK
+        return WouldDeadlockError(self._call, job_id, held=queue_key(held.claims[0].path), by=by)
 
 
 class _Allowance:
@@ -341,7 +297,7 @@ class StuckWatch:
         text = f"{self._call} waits for job {self.job_id}, and nothing will end that by itself: {reason}"
         if advice := self._advice(reason):
             text += f"; {advice}"
-        warnings.warn(text, QueueHintWarning, stacklevel=_level_of_caller())
+        warnings.warn(text, QueueHintWarning, stacklevel=_level_ofcaller())
 
     def _advice(self, reason: Reason) -> str:
         if reason.kind is ReasonKind.NO_WORKER:
@@ -461,7 +417,7 @@ def failure_of(record: JobRecord, waiting_id: str | None = None) -> JobFailedErr
     return JobFailedError(record.id, kind, message, last.traceback if last else None, waiting_id=waiting_id)
 
 
-def _level_of_caller() -> int:
+def _level_ofcaller() -> int:
     """Return how many frames above the caller of this function the application's code is, as `warnings.warn` counts."""
     level, frame = 1, sys._getframe(1)  # noqa: SLF001 - as `warnings` does
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_OURS, _ASYNCIO)):

@@ -13,6 +13,7 @@ import attrs
 
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, WouldDeadlockError, shown
 from queuehint.handlers.partial_result import PartialResult
+from queuehint.handlers.permits.job_permits import JobPermits
 from queuehint.handlers.signals.waits import JobWaits
 from queuehint.handlers.steps.job_steps import JobSteps, StepHost, check_loop
 from queuehint.schema.checks import (
@@ -216,7 +217,7 @@ class _Offspring:
         self.ids: dict[str, None] = {}
 
 
-class JobContext(JobSteps, JobWaits, Generic[S_co]):
+class JobContext(JobSteps, JobWaits, JobPermits, Generic[S_co]):
     """
     The running job, for a handler whose first parameter is annotated with this class.
 
@@ -474,6 +475,12 @@ class JobContext(JobSteps, JobWaits, Generic[S_co]):
 
 
 CURRENT: ContextVar[JobContext | None] = ContextVar("queuehint_job", default=None)
+
+
+def handler_of_caller() -> JobContext | None:
+    """Return the context of the handler inside of which the caller runs; None if there is none."""
+    context = CURRENT.get()
+    return None if context is None or context.is_over else context
 
 
 def is_in_handler() -> bool:

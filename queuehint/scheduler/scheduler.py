@@ -12,13 +12,13 @@ from queuehint.client.job import Job
 from queuehint.client.options import TASK_OPTIONS, Options, checked
 from queuehint.clock import Clock
 from queuehint.errors import HandlerError, InvalidJobTypeError, PayloadError, shown, shows_itself
-from queuehint.handlers.context import Answer, JobContext, refuse_to_wait
+from queuehint.handlers.context import Answer, JobContext
 from queuehint.handlers.error_rules import ErrorRules
 from queuehint.handlers.handler import Handler
 from queuehint.handlers.placement import HintTemplate, Placement, parse_user
 from queuehint.scheduler.dead_jobs import DeadShelf
 from queuehint.scheduler.draining import Draining
-from queuehint.scheduler.exclusive import Exclusive, ExclusiveSync
+from queuehint.scheduler.holds.holding import Holding
 from queuehint.scheduler.operating import Control
 from queuehint.scheduler.records.store import RecordStore
 from queuehint.scheduler.schedules import ScheduleBook, Scheduling
@@ -29,9 +29,8 @@ from queuehint.schema.checks import (
     check_id,
     check_items,
     check_name,
-    check_optional_duration,
 )
-from queuehint.values.hint import Claim, Mode, normalise, parse_mode, parse_path
+from queuehint.values.hint import Mode
 from queuehint.values.policy import Backoff, OnDead, OnDependencyFailure, OnRetry, Retention
 from queuehint.values.spec import JobSpec
 
@@ -81,7 +80,7 @@ class _Decorator:
 
 
 @shows_itself
-class Scheduler(Control, Draining, Scheduling):
+class Scheduler(Control, Draining, Holding, Scheduling):
     """
     One per application; safe to create at import, connects on first use.
 
@@ -431,60 +430,6 @@ class Scheduler(Control, Draining, Scheduling):
         flow = flow_of_tasks(self, self._jobs, targets, arguments)
         flow.submit_sync()
         return flow
-
-    # --- places --------------------------------------------------------------------------------------------------
-
-    def exclusive(
-        self,
-        path: Sequence[str],
-        *,
-        mode: Mode = "exclusive",
-        timeout: float | timedelta | None = None,
-        user: str | None = None,
-    ) -> Exclusive:
-        """
-        Hold a place from plain code: ``async with sched.exclusive(["doc1"]):``; excludes jobs and waits its turn.
-
-        Args:
-            path: the place.
-            mode: ``"shared"`` lets other shared holders in.
-            timeout: how long to wait for the place; None for ever.
-
-        Raises:
-            WouldDeadlockError: inside a handler, also on entering what was made outside.
-            InvalidHintError, InvalidJobError: bad input, before anything is queued.
-        """
-
-        def refuse() -> None:
-            refuse_to_wait("exclusive()")
-
-        return Exclusive(self.backend, **self._exclusive(path, mode, timeout, user, refuse))
-
-    def exclusive_sync(
-        self,
-        path: Sequence[str],
-        *,
-        mode: Mode = "exclusive",
-        timeout: float | timedelta | None = None,
-        user: str | None = None,
-    ) -> ExclusiveSync:
-        """Like `exclusive`, a plain context manager; also refused on the thread of this scheduler's workers' loop."""
-
-        def refuse() -> None:
-            refuse_to_wait("exclusive_sync()")
-            self._refuse_to_block("exclusive_sync()")
-
-        return ExclusiveSync(self.backend, **self._exclusive(path, mode, timeout, user, refuse))
-
-    def _exclusive(self, path: Any, mode: Any, timeout: Any, user: Any, refuse: Callable[[], None]) -> dict[str, Any]:
-        refuse()
-        return {
-            "refuse": refuse,
-            "claims": normalise([Claim(parse_path(path), parse_mode(mode))]),
-            "lease_ms": self.lease_ms,
-            "timeout_ms": check_optional_duration(timeout, parameter="timeout"),
-            "user": None if user is None else check_name(user, parameter="user"),
-        }
 
     # --- life ----------------------------------------------------------------------------------------------------
 

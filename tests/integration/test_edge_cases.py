@@ -26,7 +26,7 @@ from queuehint import (
 from queuehint.backends.memory import MemoryBackend
 from queuehint.clock import now_s
 from queuehint.operations import Enqueue, Tick
-from queuehint.scheduler import exclusive
+from queuehint.scheduler.holds import request
 from tests.schedulers import Gate, memory, run, scheduler, turns, until
 
 
@@ -308,15 +308,15 @@ async def test_a_flood_of_log_lines_leaves_others_on_the_loop_their_turns_and_is
 
 
 def test_an_exclusive_of_a_far_store_renews_by_itself_the_second_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exclusive._Request, "renewal_s", 0.001)
+    monkeypatch.setattr(request.Request, "renewal_s", 0.001)
     monkeypatch.setattr(MemoryBackend, "is_local", False)
-    renewed, judge = threading.Event(), exclusive._Request.judge_renewal
+    renewed, judge = threading.Event(), request.Request.judge_renewal
 
     def judge_and_tell(request: Any, *answered: Any) -> None:
         judge(request, *answered)
         renewed.set()
 
-    monkeypatch.setattr(exclusive._Request, "judge_renewal", judge_and_tell)
+    monkeypatch.setattr(request.Request, "judge_renewal", judge_and_tell)
     sched, clock = scheduler(lease=5)
     place = sched.exclusive_sync(["a"])
     for _ in range(2):

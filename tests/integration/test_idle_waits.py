@@ -30,7 +30,7 @@ PAUSES = (
     "queuehint.scheduler.draining.POLL_MAX_S",
     "queuehint.scheduler.draining.WAIT_S",
     "queuehint.client.event_reader.PAUSES_S",
-    "queuehint.scheduler.exclusive.WAIT_CEILING_S",
+    "queuehint.scheduler.holds.request.WAIT_CEILING_S",
     "queuehint.worker.listening.WAIT_CEILING_S",
 )
 """All intervals of waiters, except those of leases."""

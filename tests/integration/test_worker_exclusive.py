@@ -11,7 +11,7 @@ import pytest
 
 from queuehint import Hold, JobCanceledError, JobState, LeaseLostError, ResultTimeoutError, Scheduler
 from queuehint.operations import Tick
-from queuehint.scheduler.exclusive import Exclusive
+from queuehint.scheduler.holds.entrance import Exclusive
 from queuehint.values.report import ReasonKind
 from tests.schedulers import Gate, in_thread, memory, scheduler, turns, until
 
@@ -310,9 +310,9 @@ def far(sched: Scheduler) -> None:
 
 @pytest.mark.parametrize("how", ["async", "sync"])
 async def test_a_caller_of_a_far_store_renews_by_itself(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from queuehint.scheduler import exclusive
+    from queuehint.scheduler.holds import request
 
-    monkeypatch.setattr(exclusive._Request, "renewal_s", 0.001)
+    monkeypatch.setattr(request.Request, "renewal_s", 0.001)
 
     sched, clock = scheduler(lease=5)
     far(sched)
@@ -351,9 +351,9 @@ async def test_a_caller_of_a_far_store_renews_by_itself(how: str, monkeypatch: p
 
 @pytest.mark.parametrize("how", ["async", "sync"])
 async def test_a_caller_of_a_far_store_that_lost_its_lease_is_told(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from queuehint.scheduler import exclusive
+    from queuehint.scheduler.holds import request
 
-    monkeypatch.setattr(exclusive._Request, "renewal_s", 0.001)
+    monkeypatch.setattr(request.Request, "renewal_s", 0.001)
 
     sched, _ = scheduler(lease=5)
     far(sched)

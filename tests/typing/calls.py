@@ -294,6 +294,12 @@ async def the_api_is_typed() -> None:
         assert_type(held, Hold)
     with sched.exclusive_sync(["a"]) as held:
         assert_type(held, Hold)
+    async with sched.permit(["a"], cost=2, timeout=timedelta(seconds=1), user="ann") as held:
+        assert_type(held.lost, bool)
+    with sched.permit_sync(["a"]) as held:
+        assert_type(held, Hold)
+    sched.permit("a", cost=1.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    sched.exclusive(["a"], mode="counted")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     async for record in (await bare.enqueue("a")).events():
         assert_type(record, JobRecord)
     async with sched.worker(4, pools=["default"]), sched:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from queuehint.clock import now_s
-from queuehint.scheduler import exclusive
-from queuehint.scheduler.exclusive import Hold
+from queuehint.scheduler.holds import hold as module
+from queuehint.scheduler.holds.hold import Hold
+from queuehint.scheduler.holds.request import Asked, Request
 
 
 class Clock:
@@ -25,7 +26,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(exclusive, "now_s", made)
+    monkeypatch.setattr(module, "now_s", made)
     return made
 
 
@@ -59,7 +60,8 @@ def test_it_is_lost_when_the_store_says_so() -> None:
 
 def test_the_margin_is_that_of_workers(clock: Clock) -> None:
     def request(*, is_kept: bool) -> Any:
-        return exclusive._Request((), 30_000, None, None, is_kept=is_kept)
+        asked = Asked(claims=(), lease_ms=30_000, timeout_ms=None, refuse=lambda: None)
+        return Request(asked, None, is_kept=is_kept)
 
     assert request(is_kept=False).until_s(clock.time_s) == 127.0
     assert request(is_kept=True).until_s(clock.time_s) == math.inf

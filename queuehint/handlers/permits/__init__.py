@@ -1,0 +1,1 @@
+"""Permits of jobs: room of limits for code of a handler."""

@@ -1,0 +1,79 @@
+"""The part of a job's context that takes room of limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from queuehint.handlers.steps.job_steps import check_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from datetime import timedelta
+
+
+class HeldPermit(Protocol):
+    """What a permit is while it is held: a `Hold`."""
+
+    id: str
+    """The id of the job that stands for it."""
+    token: int
+    """Its fencing token."""
+
+    @property
+    def lost(self) -> bool:
+        """True once another job may have it."""
+
+    async def wait_lost(self) -> None:
+        """Return once `lost` is true."""
+
+    def wait_lost_sync(self, timeout: float | timedelta | None = None) -> bool:
+        """Wait until `lost` is true, for another thread than the block's; return whether it is after *timeout*."""
+
+
+class JobPermits:
+    """What a `JobContext` has for permits."""
+
+    _host: Any
+    _grant: Any
+
+    @property
+    def priority(self) -> int:
+        """The priority of the job, which its permits have too."""
+        priority: int = self._grant.spec.priority
+        return priority
+
+    def permit(
+        self, path: Sequence[str], *, cost: int = 1, timeout: float | timedelta | None = None
+    ) -> AbstractAsyncContextManager[HeldPermit]:
+        """
+        Hold room of limits: ``async with ctx.permit(["pdf"]):``; see `Scheduler.permit`.
+
+        It has the priority and the user of the job. While the code waits, the job keeps its place, its slot of the
+        worker and what it counts under limits.
+
+        Args:
+            path: where it counts.
+            cost: how many slots, or starts of a rate, it takes: 1 to 1 000.
+            timeout: how long to wait for it; None for as long as the job may run.
+
+        Raises:
+            WouldDeadlockError: on entering, if only this job could make room, or such as wait for it.
+            LeaseLostError: on entering, if this attempt no longer holds its job.
+            HandlerError: called where no event loop runs, as in a plain handler, which writes `permit_sync`.
+        """
+        check_loop("permit")
+        held: AbstractAsyncContextManager[HeldPermit] = self._host.scheduler.permit_of(self, path, cost, timeout)
+        return held
+
+    def permit_sync(
+        self, path: Sequence[str], *, cost: int = 1, timeout: float | timedelta | None = None
+    ) -> AbstractContextManager[HeldPermit]:
+        """Like `permit`, for plain functions."""
+        held: AbstractContextManager[HeldPermit] = self._host.scheduler.permit_of_sync(self, path, cost, timeout)
+        return held
+
+    def is_in_store_of(self, scheduler: Any) -> bool:
+        """Return whether the store of this job is that of a scheduler."""
+        own = self._host.scheduler
+        return own is scheduler or (own is not None and own.backend.identity == scheduler.backend.identity)

@@ -1,0 +1,1 @@
+"""What plain code holds: places and permits."""
