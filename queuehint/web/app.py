@@ -223,9 +223,15 @@ async def _robots(_request: Request) -> Response:
 # --- what is refused -----------------------------------------------------------------------------------------------
 
 
-async def _refused(_request: Request, error: Exception) -> Response:
+def _refusal(request: Request, error: Refused) -> Response:
+    """Return a page for a browser that asks for one, and a problem for programs."""
+    is_page = "text/html" in request.headers.get("accept", "") and f"{API}/" not in request.url.path
+    return pages.refused(request, error) if is_page else refusal(error)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
-    return refusal(error)
+    return _refusal(request, error)
 
 
 async def _failed(_request: Request, error: Exception) -> Response:
@@ -233,15 +239,15 @@ async def _failed(_request: Request, error: Exception) -> Response:
     return failure(error)
 
 
-async def _not_there(_request: Request, error: Exception) -> Response:
+async def _not_there(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     word = HTTPStatus(error.status_code).name.lower().replace("_", "-")
-    return refusal(Refused(error.status_code, word, error.detail, dict(error.headers or {})))
+    return _refusal(request, Refused(error.status_code, word, error.detail, dict(error.headers or {})))
 
 
-async def _broken(_request: Request, _error: Exception) -> Response:
+async def _broken(request: Request, _error: Exception) -> Response:
     # The error itself goes on to the server, which logs it.
-    return refusal(Refused(500, "failed", "the request failed; the log of the server says why"))
+    return _refusal(request, Refused(500, "failed", "the request failed; the log of the server says why"))
 
 
 _HANDLERS: Final[dict[Any, Any]] = {

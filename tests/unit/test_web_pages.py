@@ -781,3 +781,19 @@ async def test_a_page_of_many_places_is_bounded_and_goes_on() -> None:
     assert [key for key in re.findall(r'<tr id="place-([^"]+)"', text) if "%3A" not in key] == [
         f"doc{number:02}" for number in range(50, 60)
     ]
+
+
+async def test_a_browser_that_is_refused_gets_a_page_and_a_program_a_problem() -> None:
+    closed = WebClient(make_app(World().sched))
+    answer = await closed.get("/jobs", accept="text/html,*/*")
+    assert (answer.status, answer.headers["content-type"]) == (403, "text/html; charset=utf-8")
+    assert "this board is closed: say who may use it" in answer.text
+    assert answer.headers["content-security-policy"] == POLICY
+    check_html(answer.text)
+    assert (await closed.get("/jobs")).json["error"] == "closed"
+    part = await closed.get("/jobs", accept="text/html", hx_request="true")
+    assert (part.headers["hx-retarget"], "<html" in part.text) == ("#notice", False)
+    one = Board(World())
+    answer = await one.get("/nothing", accept="text/html")
+    assert (answer.status, "Not there" in answer.text) == (404, True)
+    assert (await one.get("/api/v1/nothing", accept="text/html")).json["error"] == "not-found"

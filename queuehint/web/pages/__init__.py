@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from queuehint.web.pages import enqueue, lists, looks, orders
-from queuehint.web.pages.rendering import STATIC, Page, guarded, links_of, render
+from queuehint.web.pages.rendering import STATIC, Page, guarded, links_of, refused, render
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from queuehint.web.board import Asker
 
-__all__ = ["PAGES", "STATIC", "namespaces"]
+__all__ = ["PAGES", "STATIC", "namespaces", "refused"]
 
 
 async def namespaces(asker: Asker, request: Request) -> Response:

@@ -8,6 +8,7 @@ printer of the commands has them, then HTML escapes the rest. `raw` is for what 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from pathlib import Path as FilePath
 from typing import Any, Final
 from urllib.parse import quote
@@ -43,6 +44,7 @@ NAVIGATION: Final = (
 OF_ALL: Final = frozenset({"workers", "schedules", "users", "health"})
 """Pages about the whole namespace, which a scope does not have."""
 FORM_BYTES_MAX: Final = 2 << 20
+_TITLES: Final = {403: "Not allowed", 404: "Not there", 409: "It has changed meanwhile"}
 Show = Callable[[Asker, Request], Awaitable[Response]]
 
 
@@ -168,6 +170,18 @@ def _live_url(links: Links, path: Path) -> str:
     return links.at("live", path=queue_key(path) if path else None)
 
 
+def refused(request: Request, error: Refused) -> HTMLResponse:
+    """Return the page of a request that is refused before it is known whose board it is of."""
+    root = request.scope.get("app_root_path", request.scope.get("root_path", ""))
+    title = _TITLES.get(error.status, HTTPStatus(error.status).phrase)
+    fragment = is_fragment(request)
+    into = {"HX-Retarget": "#notice", "HX-Reswap": "innerHTML"} if fragment else {}
+    text = TEMPLATES.get_template("refused.html").render(
+        title=title, detail=error.detail, links=Links(root, root), fragment=fragment
+    )
+    return HTMLResponse(text, error.status, {"Cache-Control": "no-store", **into, **(error.headers or {})})
+
+
 def guarded(show: Show) -> Show:
     """Return a page that answers what is refused as a page, and as what has happened to the store if that is away."""
 
@@ -188,9 +202,7 @@ def guarded(show: Show) -> Show:
 
 
 def _said(asker: Asker, request: Request, status: int, detail: str, title: str | None = None) -> Response:
-    title = title or {403: "Not allowed", 404: "Not there", 409: "It has changed meanwhile"}.get(
-        status, "That cannot be done"
-    )
+    title = title or _TITLES.get(status, "That cannot be done")
     said: dict[str, Any] = {
         "level": "bad" if status != 404 else "warn",
         "title": None,
