@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 _NOT_IN_TEMPLATE = re.compile("[^A-Za-z0-9_-]")
 
 
-def _name(value: object) -> str:
+def _name(value: str) -> str:
     return check_signal_name(value)
 
 
-def _on_timeout(value: object) -> OnTimeout:
+def _on_timeout(value: OnTimeout) -> OnTimeout:
     return check_choice(value, ON_TIMEOUT, parameter="on_timeout")
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import attrs
 import pytest
 
-from examples import documents, imports, make_history, replay_history, replay_trace
+from examples import approvals, documents, imports, make_history, replay_history, replay_trace
 from tests.recordings import recording
 from tests.terminal import Terminal
 
@@ -612,6 +612,18 @@ async def test_a_request_that_breaks_off_enqueues_nothing() -> None:
         status, _ = await request("POST", "/documents/doc1/sections/a", messages=messages)
         assert status == 400
         assert (await documents.sched.stats()).enqueued == 0
+
+
+# --- approvals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_payments_wait_for_a_person_beside_one_another(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    ends = asyncio.run(approvals.run(20, seed=seed))
+    assert capsys.readouterr().out == ("20 mails are sent, 20 payments wait, and the worker has nothing to do\n")
+    assert (sum(ends.values()), ends["nobody has decided"]) == (20, 4)
+    assert len(set(approvals.world.mails)) == len(approvals.world.mails) == 20
+    assert len(set(approvals.world.paid)) == len(approvals.world.paid) == ends["paid"] > 0
 
 
 # --- an import -------------------------------------------------------------------------------------------------------

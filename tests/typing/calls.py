@@ -41,7 +41,10 @@ from queuehint import (
     Retry,
     Schedule,
     Scheduler,
+    Signal,
+    SignalTimeoutError,
     Snooze,
+    StepInfo,
     Transaction,
     template,
 )
@@ -465,6 +468,56 @@ async def records_are_found_by_what_they_are(ctx: JobContext) -> None:
     await sched.records.list(since="now")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await sched.records.amend("a", task="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     ctx.update(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# --- steps and signals ---
+
+
+@sched.job
+async def in_steps(ctx: JobContext, url: str) -> int:
+    async def fetch(of: str, *, limit: int = 1) -> list[int]:
+        return [len(of)][:limit]
+
+    assert_type(await ctx.step("fetch", fetch, url, limit=2), list[int])
+    assert_type(await ctx.step("plain", plain_step, 1), str)
+    assert_type(ctx.steps, tuple[StepInfo, ...])
+    await ctx.step("fetch", fetch, 1)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    await ctx.step(1, fetch, url)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    await ctx.step("fetch", fetch, url, most=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    try:
+        assert_type(await ctx.wait("approved", timeout=timedelta(days=2)), Any)
+    except SignalTimeoutError as error:
+        assert_type(error.name, str)
+    await ctx.wait("approved", 5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await ctx.wait("approved", timeout="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return 1
+
+
+def plain_step(n: int) -> str:
+    return str(n)
+
+
+@sched.job
+def in_plain_steps(ctx: JobContext, url: str) -> None:
+    assert_type(ctx.step_sync("plain", plain_step, 1), str)
+    ctx.step_sync("plain", plain_step, "1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(ctx.wait_sync("approved", timeout=2.5), Any)
+    ctx.wait_sync(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def signals_are_waited_for_and_given() -> None:
+    approved = Signal("approved", timeout=5, on_timeout="run")
+    assert_type(await bare.using(after=[approved, "x"]).enqueue("a"), JobHandle[int])
+    assert_type(await sched.signal("approved", {"by": "ann"}, keep=timedelta(days=1)), bool)
+    assert_type(sched.signal_sync("approved"), bool)
+    await sched.signal(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await sched.signal("approved", keep="1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Signal("approved", on_timeout="stop")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Signal("approved", 5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    async with sched.flow() as flow:
+        assert_type(flow.signal("approved", timeout=5), Signal)
+        flow.add(bare, approved.out.by)
+    assert_type((await sched.stats()).waiting_for_signals, int)
 
 
 # --- schedules ---
