@@ -11,7 +11,6 @@ import pytest
 
 import queuehint.web
 from queuehint import Backoff, JobSpec, MissingExtraError, Scheduler
-from queuehint import operations as op
 from queuehint.errors import InvalidJobTypeError
 from queuehint.values.event import EventFilter
 from queuehint.values.limit import Limit
@@ -52,7 +51,7 @@ def test_value_that_is_written_is_read_again() -> None:
         (EventFilter, {"kinds": "lost"}, "body.kinds must be a list, got str"),
         (EventFilter, {"kinds": [1]}, r"body.kinds\[0\] must be one of enqueued"),
         (JobSpec, {"id": "a", "task": "b", "policy": 1}, "body.policy must be an object, got int"),
-        (op.Cancel, {"reason": 1}, "body.ids is missing"),
+        (JobSpec, {"id": "a"}, "body.task is missing"),
     ],
 )
 def test_value_of_another_form_is_refused_by_name(cls: type[Any], given: Any, named: str) -> None:

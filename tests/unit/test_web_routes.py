@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from queuehint import JobSpec, Scheduler
-from queuehint import operations as op
 from queuehint.values.hint import Claim
 from queuehint.web import Access, make_app
 from tests.web_client import WebClient
@@ -70,10 +71,19 @@ async def test_flow_is_counted_and_listed(sched: Scheduler, board: WebClient) ->
 
 
 async def test_scale_counts_ready_and_running_and_never_what_is_blocked(sched: Scheduler, board: WebClient) -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    @sched.job
+    async def save() -> None:
+        begun.set()
+        await may_end.wait()
+
     await sched.submit([spec(job_id, "doc1") for job_id in "abc"] + [spec("d"), spec("e", delay_ms=60_000)])
-    await sched.backend.call(op.Exchange("w", limit=1))
-    assert (await board.get("/api/v1/scale")).json == {"pool": "default", "ready": 1, "running": 1, "wanted": 2}
-    assert (await board.get("/api/v1/scale?pool=gpu")).json["wanted"] == 0
+    async with sched.worker(concurrency=1):
+        await begun.wait()
+        assert (await board.get("/api/v1/scale")).json == {"pool": "default", "ready": 1, "running": 1, "wanted": 2}
+        assert (await board.get("/api/v1/scale?pool=gpu")).json["wanted"] == 0
+        may_end.set()
 
 
 async def test_workers_and_users_are_listed(sched: Scheduler, board: WebClient) -> None:
