@@ -97,6 +97,7 @@ lint: $(STAMP)/dev ## Check style, formatting, imports between rooms, spelling.
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 	$(BIN)/validate-pyproject pyproject.toml
+	$(BIN)/zizmor --offline --quiet .github
 
 .PHONY: type
 type: $(STAMP)/dev ## Check types: mypy on all the code, pyright on what users see.

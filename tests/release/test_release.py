@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import email
+import hashlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -57,6 +59,7 @@ assert library().name.startswith("queuehint_{name}_") and len(library().text) > 
 class Built:
     """The files of a release."""
 
+    tree: Path
     wheel: Path
     sdist: Path
 
@@ -82,7 +85,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
             shutil.copy2(ROOT / name, tree / name)
     run(sys.executable, "-m", "build", "--outdir", out, tree, cwd=out)
     wheel, sdist = sorted(out.iterdir(), key=lambda path: path.suffix, reverse=True)
-    return Built(wheel, sdist)
+    return Built(tree, wheel, sdist)
 
 
 def test_files_are_named_after_the_version_and_pass_the_check_of_the_index(built: Built, tmp_path: Path) -> None:
@@ -105,11 +108,41 @@ def test_the_wheel_holds_the_package_whole_and_nothing_else(built: Built) -> Non
         "queuehint/py.typed",
         "queuehint/backends/redis/lua/probe.lua",
         "queuehint/web/static/board.css",
-        "queuehint/web/templates/index.html",
+        "queuehint/web/static/vendor/htmx.LICENSE.txt",
+        "queuehint/web/templates/now.html",
     } <= package
     assert {name for name in names if not name.startswith(info)} == package | {"_queuehint_hypothesis.py"}
     licences = {name for name in names if "/licenses/" in name}
     assert licences == {f"{info}licenses/LICENSE"}, "no file of others is in the wheel"
+
+
+def test_a_wheel_names_files_of_others_in_a_bill_of_materials(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as wheel:
+        bill = json.loads(wheel.read(f"queuehint-{VERSION}.dist-info/sboms/queuehint.cdx.json"))
+        assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+        assert bill["metadata"]["component"]["purl"] == f"pkg:pypi/queuehint@{VERSION}"
+        named = {file["name"]: file["hashes"] for part in bill["components"] for file in part["components"]}
+        others = [name for name in wheel.namelist() if "/vendor/" in name and name.endswith(".js")]
+        assert named == {
+            name: [{"alg": "SHA-256", "content": hashlib.sha256(wheel.read(name)).hexdigest()}] for name in others
+        }
+    assert all(part["licenses"] and part["version"] in part["purl"] for part in bill["components"])
+
+
+def test_two_builds_are_equal_byte_by_byte(built: Built, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "build", "--outdir", tmp_path, built.tree, cwd=tmp_path)
+    for file in (built.wheel, built.sdist):
+        assert (tmp_path / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+def test_a_tree_without_addresses_or_under_another_tag_is_not_to_be_released(built: Built) -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/releasable.py", "v0.1"], cwd=built.tree, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert f"the tag must be v{VERSION}" in done.stderr
+    addresses = "Homepage, Documentation, Source, Issues, Changelog"
+    assert (f"[project.urls] in pyproject.toml must have {addresses}" in done.stderr) is ("urls" not in PROJECT)
 
 
 def test_the_source_distribution_has_tests_pages_and_what_it_is_built_with(built: Built) -> None:
