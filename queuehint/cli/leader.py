@@ -74,7 +74,8 @@ def leader_for(scheduler: Scheduler, log_format: LogFormat | None, log_level: Lo
 
 def _seconds(retention: Retention) -> dict[str, Any]:
     """Return it as the arguments that make an equal one."""
-    found: dict[str, Any] = {name: getattr(retention, f"{name}_ms") / 1000 for name in _DURATIONS}
+    in_ms = {name: getattr(retention, f"{name}_ms") for name in _DURATIONS}
+    found: dict[str, Any] = {name: ms / 1000 for name, ms in in_ms.items() if ms is not None}
     return {**found, "services": {name: each_ms / 1000 for name, each_ms in retention.services_ms.items()}}
 
 

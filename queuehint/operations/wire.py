@@ -93,7 +93,7 @@ class Begin(Operation[None]):
     Args:
         epoch_s: tokens count from here on, in seconds since 2020; None if the same process has opened it again: then
             holders of leases may still be there.
-        retention: finished, failed, canceled, of services, in ms; None for the default.
+        retention: finished, failed, canceled, of services or None, in ms; None for the default.
         services: the retention of single services, by name, in ms.
         budget: as of `EngineOptions`.
         release: the version of queuehint that has opened it.
@@ -102,7 +102,7 @@ class Begin(Operation[None]):
 
     epoch_s: AnyCount | None
     budget: AnyCount
-    retention: tuple[DurationMs, DurationMs, DurationMs, DurationMs] | None
+    retention: tuple[DurationMs, DurationMs, DurationMs, DurationMs | None] | None
     services: tuple[tuple[NameText, DurationMs], ...]
     release: ShortText
     is_heir: bool = True

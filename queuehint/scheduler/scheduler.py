@@ -220,7 +220,8 @@ class Scheduler(Control, Draining, Holding, Scheduling):
             timeout: how long the handler may run, a timedelta or seconds.
             priority: 1–5 (most urgent) or `Priority.CRITICAL`; orders ready jobs only.
             pool: which workers serve it.
-            service: whose records it belongs to, such as ``"exports"``; such a record is kept for 90 days by default.
+            service: the part of the application that it belongs to, such as ``"exports"``: a label to list, count and
+                pause by. Its record is kept as any other, unless `Retention` names the service.
             tags: words that its records are found by, at most 8 of 64 bytes.
             headers: what travels with its jobs and their children, names and values: at most 4 KiB.
             user: whose it is: a name, or a template such as ``"{author}"`` filled from the call's arguments; None, also

@@ -15,6 +15,7 @@ from queuehint.schema.checks import (
     RETENTION_MAX_MS,
     check_duration,
     check_name,
+    check_optional_duration,
     count_of,
 )
 from queuehint.schema.compiled import asker, options_of, taker
@@ -212,8 +213,8 @@ POLICY_OPTIONS = options_of(Policy)
 """The options of a job that make its policy."""
 
 
-RetentionMs = tuple[tuple[int, int, int, int], tuple[tuple[str, int], ...]]
-"""A retention in ms: finished, failed, canceled, with a service; and by service, in order of name."""
+RetentionMs = tuple[tuple[int, int, int, int | None], tuple[tuple[str, int], ...]]
+"""A retention in ms: finished, failed, canceled, with a service or None; and by service, in order of name."""
 
 
 @attrs.frozen(kw_only=True)
@@ -223,35 +224,49 @@ class Retention:
 
     Args:
         finished, failed, canceled: by the state the job ended in.
-        service: for all jobs with a service, whatever their state.
-        services: for the jobs of single services, by name; up to 100.
+        service: for all jobs with a service, whatever their state; by default as their state says.
+        services: for the jobs of single services, by name; up to 100. Takes precedence over *service*.
 
     Raises:
         InvalidJobError, InvalidJobTypeError: a value out of its range.
 
     >>> Retention(services={"docs": 60}).of_service_ms("docs")
     60000
+    >>> Retention().of_service_ms("docs") is None
+    True
     """
 
     finished: float | timedelta = timedelta(days=1)
     failed: float | timedelta = timedelta(days=7)
     canceled: float | timedelta = timedelta(days=1)
-    service: float | timedelta = timedelta(days=90)
+    service: float | timedelta | None = None
     services: Mapping[str, float | timedelta] = attrs.field(factory=dict)
     finished_ms: int = attrs.field(init=False, repr=False)
     failed_ms: int = attrs.field(init=False, repr=False)
     canceled_ms: int = attrs.field(init=False, repr=False)
-    service_ms: int = attrs.field(init=False, repr=False)
+    service_ms: int | None = attrs.field(init=False, repr=False)
     services_ms: Mapping[str, int] = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        for name in ("finished", "failed", "canceled", "service"):
+        for name in ("finished", "failed", "canceled"):
             duration_ms = check_duration(getattr(self, name), parameter=name, most_ms=RETENTION_MAX_MS)
             object.__setattr__(self, f"{name}_ms", duration_ms)
+        of_service_ms = check_optional_duration(self.service, parameter="service", most_ms=RETENTION_MAX_MS)
+        object.__setattr__(self, "service_ms", of_service_ms)
         object.__setattr__(self, "services_ms", _check_services(self.services))
 
-    def of_service_ms(self, service: str) -> int:
-        """Return how long the records of a service are kept, in ms."""
+    @classmethod
+    def audit(cls) -> Retention:
+        """
+        Return the retention of an audit trail: records of jobs with a service are kept for 90 days, others by state.
+
+        >>> Retention.audit().service
+        datetime.timedelta(days=90)
+        """
+        return cls(service=timedelta(days=90))
+
+    def of_service_ms(self, service: str) -> int | None:
+        """Return how long the records of a service are kept, in ms; None if by the state of each job."""
         return self.services_ms.get(service, self.service_ms)
 
     def in_ms(self) -> RetentionMs:
@@ -267,12 +282,14 @@ class Retention:
         >>> Retention.of_ms(Retention(failed=7).in_ms()).failed_ms
         7000
         """
-        finished, failed, canceled, service = [timedelta(milliseconds=ms) for ms in numbers[0]]
+        finished, failed, canceled = [timedelta(milliseconds=ms) for ms in numbers[0][:3]]
+        service = None if numbers[0][3] is None else timedelta(milliseconds=numbers[0][3])
         services = {name: timedelta(milliseconds=ms) for name, ms in numbers[1]}
         return cls(finished=finished, failed=failed, canceled=canceled, service=service, services=services)
 
     def __str__(self) -> str:
-        times = {name: getattr(self, f"{name}_ms") for name in ("finished", "failed", "canceled", "service")}
+        times = {"finished": self.finished_ms, "failed": self.failed_ms, "canceled": self.canceled_ms}
+        times |= {} if self.service_ms is None else {"service": self.service_ms}
         times |= {f"service {shown(name)}": ms for name, ms in self.in_ms()[1]}
         return ", ".join([f"{name} {ms / 1000:.15g} s" for name, ms in times.items()])
 

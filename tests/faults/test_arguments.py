@@ -67,7 +67,7 @@ FORMS = (
     (r"every\n(.*)\n\d+", r"every\n\1"),
 )
 """Texts that a script takes apart, and what it is not."""
-WRONG_KEPT = ("", "text", "1\ns", "1\ns\ntext", "1\ns\n1.5", "1\n\n1", "1\ns\n1\n")
+WRONG_KEPT = ("", "text", "--", "-5", "-\ns", "-\ns\n-", "1\ns", "1\ns\ntext", "1\ns\n1.5", "1\n\n1", "1\ns\n1\n")
 """Malformed retentions of records with a service, and of single services."""
 KINDS_WRONG = {
     "enqueue": (COMMON, ("parts\nnan", "parts\nnan\n")),

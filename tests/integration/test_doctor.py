@@ -475,12 +475,22 @@ def test_a_retention_is_told_and_one_that_cannot_be_read_is_dropped(store: Store
     store.do(op.Enqueue((job("1", "a"),)))
     client, meta = store.server.client(), store.key("meta")
     client.hdel(meta, "retention")
-    assert str(store.look().facts["retention"]).endswith("service 7776000 s (the default)")
+    assert str(store.look().facts["retention"]).endswith("canceled 86400 s (the default)")
+    client.hset(meta, "retention", "1000 2000 3000 -")
+    assert store.look().facts["retention"] == "finished 1 s, failed 2 s, canceled 3 s"
     client.hset(meta, "retention", "1000 2000 3000 4000\nmail\n5000")
     report = store.look()
     assert report.is_clean
     assert report.facts["retention"] == "finished 1 s, failed 2 s, canceled 3 s, service 4 s, service 'mail' 5 s"
-    for damaged in (b"", b"1000", b"1000 2000 3000 4000\nmail", b"1 2 3 99999999999999999999", b"\xff\n"):
+    for damaged in (
+        b"",
+        b"1000",
+        b"1000 2000 3000 4000\nmail",
+        b"1 2 3 99999999999999999999",
+        b"1 2 3 --",
+        b"1 - 3 4",
+        b"\xff\n",
+    ):
         client.hset(meta, "retention", damaged)
         assert store.put_right() == {"retention"}
         assert not client.hexists(meta, "retention")

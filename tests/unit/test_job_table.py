@@ -24,7 +24,10 @@ def test_records_are_kept_by_state_by_service_or_as_the_job_says() -> None:
     kept_ms = JobTable(Retention()).kept_ms
     plain, served = job("a"), job("b", service="import")
     assert [kept_ms(plain, state) for state in (FINISHED, FAILED, CANCELED)] == [DAY_MS, 7 * DAY_MS, DAY_MS]
-    assert [kept_ms(served, state) for state in (FINISHED, FAILED, CANCELED)] == [90 * DAY_MS] * 3
+    assert [kept_ms(served, state) for state in (FINISHED, FAILED, CANCELED)] == [DAY_MS, 7 * DAY_MS, DAY_MS]
+    of_audit = JobTable(Retention.audit()).kept_ms
+    assert [of_audit(served, state) for state in (FINISHED, FAILED, CANCELED)] == [90 * DAY_MS] * 3
+    assert [of_audit(plain, state) for state in (FINISHED, FAILED, CANCELED)] == [DAY_MS, 7 * DAY_MS, DAY_MS]
     assert kept_ms(job("c", service="import", retention_ms=5), FAILED) == 5
     assert kept_ms(job("d", retention_ms=0), FINISHED) == 0
 

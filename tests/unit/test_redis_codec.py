@@ -45,10 +45,13 @@ from tests.support import thorough
 
 
 def test_how_long_records_are_kept_is_told_of_single_services_in_lines() -> None:
-    assert codec.kept_args(Retention(finished=1, failed=2, canceled=3, service=4)) == [1000, 2000, 3000, 4000]
+    assert codec.kept_args(Retention(finished=1, failed=2, canceled=3, service=4)) == [1000, 2000, 3000, "4000"]
     of_services = Retention(service=4, services={"docs": 5, "a b": 0})
     assert codec.retention_text(of_services) == "86400000 604800000 86400000 4000\na b\n0\ndocs\n5000"
     assert codec.kept_args(of_services)[3] == "4000\ndocs\n5000\na b\n0"
+    assert codec.kept_args(Retention(services={"docs": 5}))[3] == "-\ndocs\n5000"
+    for retention in (of_services, Retention(), Retention(services={"docs": 5}), Retention.audit()):
+        assert codec.parse_retention(codec.retention_text(retention)).in_ms() == retention.in_ms()
 
 
 words = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=8)

@@ -168,6 +168,12 @@ def test_what_only_a_store_does_comes_back_too() -> None:
     assert (kept.finished_ms, kept.services_ms) == (1, {"s": 0, "t": 12_345})
 
 
+@pytest.mark.parametrize("retention", [Retention(), Retention.audit(), Retention(services={"s": 5})])
+def test_retention_by_state_and_of_services_is_read_back(retention: Retention) -> None:
+    begin = Begin.of(retention, epoch_s=None, budget=1, release="")
+    assert decode(encode(begin)).kept().in_ms() == retention.in_ms()  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("ms", [1, 999, 86_399_999, 315_359_999_999])
 def test_a_retention_of_any_length_is_kept_to_the_ms(ms: int) -> None:
     retention = Retention(finished=ms / 1000)

@@ -434,8 +434,8 @@ class JobTable:
         """Return how long the record of a job that ends in *state* is kept."""
         if spec.policy.retention_ms is not None:
             return spec.policy.retention_ms
-        if spec.service is not None:
-            return self.retention.of_service_ms(spec.service)
+        if spec.service is not None and (of_service_ms := self.retention.of_service_ms(spec.service)) is not None:
+            return of_service_ms
         if state is FINISHED:
             return self.retention.finished_ms
         return self.retention.failed_ms if state is FAILED else self.retention.canceled_ms

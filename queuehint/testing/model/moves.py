@@ -193,11 +193,9 @@ class Moves(Jobs, abc.ABC):
         kept, retention, service = job.spec.policy.retention_ms, self.retention, job.spec.service
         if kept is not None:
             return kept
-        if service is not None:
-            return retention.of_service_ms(service)
-        return {FINISHED: retention.finished_ms, FAILED: retention.failed_ms, CANCELED: retention.canceled_ms}[
-            job.state
-        ]
+        by_state = {FINISHED: retention.finished_ms, FAILED: retention.failed_ms, CANCELED: retention.canceled_ms}
+        of_service = None if service is None else retention.of_service_ms(service)
+        return by_state[job.state] if of_service is None else of_service
 
     def die(self, job: Actor, cause: str) -> None:
         """FAILED: the path is freed, or held by the dead, or those behind are canceled, as its policy says."""

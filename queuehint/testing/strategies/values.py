@@ -108,7 +108,7 @@ def retentions() -> SearchStrategy[Retention]:
         finished=kept,
         failed=kept,
         canceled=kept,
-        service=kept,
+        service=st.none() | kept,
         services=st.dictionaries(NAMES, kept, max_size=1),
     )
 

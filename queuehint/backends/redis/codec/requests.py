@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from queuehint.values.record_filter import RecordFilter
 
 Args = list[Any]
+BY_STATE: Final = "-"
+"""In place of how long records of jobs with a service are kept: as their states say."""
 
 REQUESTS: Final[dict[type[Any], tuple[str, Callable[[Any], Args]]]] = {}
 """For each operation the name of its script, and what makes it the script's arguments."""
@@ -51,6 +53,10 @@ def sends(operation: type[op.Operation[Any]]) -> Callable[[_Request], _Request]:
     return enter
 
 
+def _of_all_services(retention: Retention) -> str:
+    return BY_STATE if retention.service_ms is None else str(retention.service_ms)
+
+
 def kept_args(retention: Retention) -> Args:
     """Return how long records are kept, as every script is told: of single services in lines behind that of all."""
     of_services = [f"\n{service}\n{kept_ms}" for service, kept_ms in retention.services_ms.items()]
@@ -58,14 +64,15 @@ def kept_args(retention: Retention) -> Args:
         retention.finished_ms,
         retention.failed_ms,
         retention.canceled_ms,
-        f"{retention.service_ms}{''.join(of_services)}" if of_services else retention.service_ms,
+        "".join([_of_all_services(retention), *of_services]),
     ]
 
 
 def retention_text(retention: Retention) -> str:
-    """Return a retention as the store keeps it: four numbers of ms, then lines of services and theirs."""
-    four, services = retention.in_ms()
-    return "".join([" ".join(map(str, four)), *[f"\n{service}\n{kept_ms}" for service, kept_ms in services]])
+    """Return a retention as the store keeps it: four numbers of ms or "-", then lines of services and theirs."""
+    (*three, _), services = retention.in_ms()
+    four = [*map(str, three), _of_all_services(retention)]
+    return "".join([" ".join(four), *[f"\n{service}\n{kept_ms}" for service, kept_ms in services]])
 
 
 def parse_retention(text: str) -> Retention:
@@ -77,7 +84,9 @@ def parse_retention(text: str) -> Retention:
     """
     first, *rest = text.split("\n")
     try:
-        finished, failed, canceled, service = [int(word) for word in first.split(" ")]
+        *three, of_services = first.split(" ")
+        finished, failed, canceled = [int(word) for word in three]
+        service = None if of_services == BY_STATE else int(of_services)
         services = tuple(zip(rest[::2], [int(word) for word in rest[1::2]], strict=True))
         return Retention.of_ms(((finished, failed, canceled, service), services))
     except OverflowError as error:

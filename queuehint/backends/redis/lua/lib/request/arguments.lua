@@ -4,7 +4,7 @@
   KEYS[2] meta      str  the only key that always exists: see session.py
   ARGV[1] now_ms    int  the time, for tests only; "" asks the server
   ARGV[2] stream    str  the stream of requests it belongs to, "" for none; ARGV[3] request int, its number there
-  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service (lib/request/retention); ms
+  ARGV[4..7]        int  how long records are kept: finished, failed, canceled, with a service or "-" (lib/request/retention); ms
   ARGV[8] budget    int  units of follow-up work
   A question uses the time alone. The arguments of a script's own begin at ARGV[9]; its header describes them. ]]
 local INT_MAX, SETTINGS_KEPT, SETTING_BYTES_MAX = 9007199254740992, 100, 32 -- @const
@@ -77,11 +77,12 @@ local args = {
     return ARGV[at]
   end,
 
-  -- See that a text is how long records are kept, ms, and in two lines for each single service its name and how long, ms.
+  -- See that a text is how long records are kept, ms, or "-", and in two lines for each single service its name and how long, ms.
   check_kept = function(text, what)
+    if text == '-' then return end
     if tonumber(text) then return whole(text, what) end
     local of_all, services = string.match(text or '', '^([^\n]*)\n(.+)$')
-    whole(of_all, what)
+    if of_all ~= '-' then whole(of_all, what) end
     local rest = string.gsub(services .. '\n', '[^\n]+\n([^\n]*)\n', function(kept_ms) return whole(kept_ms, what) and '' end)
     if rest ~= '' then refuse_argument(what) end
   end,

@@ -6,12 +6,12 @@ local function retention()
   if not request.retention then
     return {F = tonumber(ARGV[4]), X = tonumber(ARGV[5]), C = tonumber(ARGV[6]), all = tonumber(string.match(ARGV[7], '^[^\n]*')), named = ARGV[7]}
   end
-  local finished, failed, canceled, of_services = string.match(request.retention, '^(%d+) (%d+) (%d+) (%d+)')
-  if not of_services then corrupt('the retention in ' .. store.meta .. ' cannot be read') end
+  local finished, failed, canceled, of_services = string.match(request.retention, '^(%d+) (%d+) (%d+) ([%d-][^\n]*)')
+  if not of_services or not (of_services == '-' or tonumber(of_services)) then corrupt('the retention in ' .. store.meta .. ' cannot be read') end
   return {F = tonumber(finished), X = tonumber(failed), C = tonumber(canceled), all = tonumber(of_services), named = request.retention}
 end
 
--- How long records of a service are kept; those of single services stand in lines behind all else, name and ms.
+-- How long records of a service are kept, nil if as their states say; those of single services stand in lines behind all else, name and ms.
 local function kept_of(service)
   if not kept_by_service then
     kept_by_service = {}
@@ -27,7 +27,8 @@ local function kept_ms(job, state)
   keep = keep or retention()
   if job[SERVICE] ~= '' then
     local service = form.service(job[SERVICE])
-    if service ~= '' then return kept_of(service) end
+    local of_service = service ~= '' and kept_of(service)
+    if of_service then return of_service end
   end
   return keep[state]
 end
