@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from queuehint.core.jobs.sweeps import step
+from queuehint.core.structures.timers import TimerKind
 from queuehint.core.structures.trie import Node
+from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from queuehint.core.state import State
+
+LEASE, STARTED = TimerKind.LEASE, JobState.STARTED
 
 
 def follow(state: State) -> None:
@@ -33,7 +37,12 @@ def follow(state: State) -> None:
             continue
         due = timers.pop_due(state.now_ms)
         if due is not None:
-            units -= 1 + state.lifecycle.fire_timer(*due)
+            kind, job = due
+            worker = job.worker if kind is LEASE and job.spec.presence_ms is None else None
+            units -= 1 + state.lifecycle.fire_timer(kind, job)
+            if worker is not None and job.state is not STARTED:
+                # It announces itself again if it lives.
+                state.workers.pop(worker, None)
             continue
         called = limits.recheck() if limits.limiters else None
         if called is None:

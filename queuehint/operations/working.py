@@ -234,6 +234,8 @@ class Announce(Operation[Announced]):
     """
     Say what a worker is and what it serves, for `ListWorkers` and `Why`; known for `WORKER_SEEN_MS` unless said again.
 
+    It is known no more once a lease of its is reaped.
+
     Up to `WORKERS_MAX` are known: one more takes the place of the one that has been silent for longest.
 
     Args:

@@ -261,7 +261,8 @@ class Hosting(SchedulerBase):
         Return the workers of all processes, in order of their names.
 
         Each tells the store of itself when it starts and every 15 seconds. It is gone when it has stopped, or a process
-        of ``queuehint worker`` was killed; a minute after it was lost otherwise. Up to 1 000 are known.
+        of ``queuehint worker`` was killed; if it was lost otherwise, when the lease of one of its jobs expires, or a
+        minute after its last word. Up to 1 000 are known.
 
         .. versionadded:: 1.0.0
         """

@@ -311,6 +311,15 @@ def test_a_helper_s_verdicts_are_told() -> None:
     assert bench.told == [("a", 1, "canceled"), ("b", 1, "lease lost")]
 
 
+@pytest.mark.parametrize("verdict, is_due", [("canceled", False), ("lost", True)])
+def test_lost_lease_makes_an_announcement_of_the_worker_due(verdict: str, is_due: bool) -> None:
+    bench = RenewalBench(helper=FakeHelper())
+    bench.leases.exchange((), [grant("a")], now_s())
+    bench.state.announce_due_s = now_s() + 15
+    bench.renewal._take([f"{verdict} 1 a"])
+    assert (bench.state.announce_due_s <= now_s()) is is_due
+
+
 @pytest.mark.parametrize("way", ["dies", "is silent"])
 def test_a_helper_that_is_gone_is_started_anew_and_a_thread_renews_meanwhile(
     way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -134,7 +134,7 @@ KEYS: Final = (
         "workers",
         "hash",
         "worker -> what it says of itself, since when it is known and when it said so last, packed",
-        "its leave, the next new one after a minute",
+        "its leave, the end of a lease of its, the next new one after a minute",
     ),
     Key("sessions", "zset", "ms -> sessions of clients that were heard of lately", "after ten minutes"),
     Key("receipts", "hash", "session -> its last request and the reply", "after ten minutes"),

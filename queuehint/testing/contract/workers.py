@@ -69,6 +69,31 @@ class KnownWorkers:
         announce(store, "a")
         assert store.apply(op.ListWorkers()).workers[0].since_ms == store.clock.now_ms(), "it is another life"
 
+    def test_worker_whose_lease_is_reaped_is_known_no_more(self, store: Store) -> None:
+        for name in ("a", "b", "w"):
+            announce(store, name)
+        store.enqueue(job("1"), job("2"), job("3"), job("4", max_losses=1), job("5"))
+        store.start(1, worker="a", lease_ms=30_000)
+        store.start(1, worker="w", lease_ms=40_000)
+        store.wait(29_999)
+        assert names(store) == ["a", "b", "w"]
+        store.wait(1)
+        assert names(store) == ["b", "w"]
+        announce(store, "a")
+        assert store.apply(op.ListWorkers()).workers[0].since_ms == store.clock.now_ms(), "it lives, and says so"
+        store.cancel("2")
+        store.wait(10_000)
+        assert names(store) == ["a", "b"], "the job was canceled, and its worker is dead all the same"
+
+    def test_renewed_lease_keeps_its_worker_known(self, store: Store) -> None:
+        announce(store, "w")
+        store.enqueue(job("1"))
+        store.start(1, worker="w", lease_ms=30_000)
+        store.wait(20_000)
+        store.renew("1")
+        store.wait(20_000)
+        assert names(store) == ["w"]
+
     def test_an_announcement_reports_whether_its_worker_was_known(self, store: Store) -> None:
         def is_new(**told: Any) -> bool:
             return store.apply(op.Announce("w", "host", 7, 4, **told)).is_new

@@ -1,9 +1,10 @@
 """
 Registration of a worker with the store, so that operators can see that it runs and what it serves.
 
-It is sent beside the first exchange and every 15 seconds after that, as long as exchanges are answered; the store drops
-a worker a minute after its last announcement, and at once when it signs off. The reply shows whether the store has lost
-data since: a worker without jobs learns that from nothing else.
+It is sent beside the first exchange and every 15 seconds after that, as long as exchanges are answered, and when the
+worker has lost a lease. The store drops a worker a minute after its last announcement, when one of its leases expires,
+and at once when it signs off. The reply shows whether the store has lost data since: a worker without jobs learns that
+from nothing else.
 """
 
 from __future__ import annotations

@@ -160,8 +160,11 @@ class Renewal:
 
     def _judge(self, job_id: str, token: int, verdict: Verdict) -> None:
         """Process a verdict other than DONE."""
-        if verdict is Verdict.LOST and self._leases.drop(job_id, token) is None:
-            return
+        if verdict is Verdict.LOST:
+            # With its lease the store has dropped the worker from those that are known.
+            self._state.announce_due_s = 0.0
+            if self._leases.drop(job_id, token) is None:
+                return
         self._state.stopping.tell(job_id, token, "canceled" if verdict is Verdict.CANCELED else "lease lost")
 
     def _return(self, job_id: str, token: int) -> None:

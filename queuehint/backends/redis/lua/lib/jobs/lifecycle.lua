@@ -360,6 +360,8 @@ function lifecycle.reap(job)
     return 0
   end
   if job[PRESENCE] then return lifecycle.finish(job, CANCELED, 'waiter_lost', false) end
+  -- It announces itself again if it lives.
+  transitions.lost_workers[job[WORKER]] = true
   if job[CANCEL] then
     S[LOST_IN_ALL] = S[LOST_IN_ALL] + 1
     return lifecycle.finish(job, CANCELED, job[CANCEL], false)

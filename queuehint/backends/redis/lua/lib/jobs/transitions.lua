@@ -1,7 +1,7 @@
 --[[ transitions: the transitions of a job; mirrors core.jobs.table: state, gates, offers, timers, edges.
   Counts and indexes are not changed here: they follow from the heads, see lib/request/write. ]]
 local AWAITED_KEPT_MS, ATTEMPTS_KEPT = 60000, 20 -- @const
-local transitions = {undelivered = {}, ended = {}, errors_added = {}}
+local transitions = {undelivered = {}, ended = {}, errors_added = {}, lost_workers = {}}
 
 lazily(transitions, function()
 function transitions.become(job, state)

@@ -98,6 +98,7 @@ local function write_events()
 end
 
 local function write_told()
+  for worker in pairs(transitions.lost_workers) do redis.call('HDEL', store.workers, worker) end
   for worker, list in pairs(transitions.undelivered) do
     if list.changed then
       if #list.ids == 0 then
