@@ -9,6 +9,7 @@ The web application: it enqueues jobs, and reports their states and results.
     DELETE /documents/{doc}                    for good: nobody can edit it again                -> 202 {"job": id}
     GET  /documents/{doc}                      its sections, and where it was published
     GET  /documents/{doc}/events               what happens to its jobs from now on, as server-sent events
+    WS   /documents/{doc}/socket               the same by WebSocket; ?after=n goes on behind an event
     GET  /jobs/{id}                            state, result, attempts, and what the job waits for
     GET  /jobs?tag=import-7                    the newest jobs with a tag
     GET  /workers                              the workers, and the number of jobs that each runs
@@ -18,12 +19,13 @@ Each POST takes tags, ``?tag=import-7``, and the header ``X-User``: jobs of diff
 
 from __future__ import annotations
 
+import asyncio
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
-from fastapi import FastAPI, Header, HTTPException, Query, Request
+from fastapi import FastAPI, Header, HTTPException, Query, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from examples.document_app.database import Database
@@ -31,6 +33,7 @@ from examples.document_app.jobs import Edit, edit_section, erase, keep_soon, pub
 from queuehint import (
     BackendUnavailableError,
     DrainTimeoutError,
+    Event,
     InvalidHintError,
     InvalidJobError,
     JobNotFoundError,
@@ -110,8 +113,38 @@ async def feed(doc: str, after: int | None) -> AsyncIterator[str]:
     async with sched.events(path=[doc], after=after) as events:
         yield ": from now on\n\n"  # a comment: who has read it misses nothing that comes
         async for event in events:
-            said = {"job": event.id, "task": event.task, "kind": event.kind, "error": event.error_message}
-            yield f"id: {event.at}\ndata: {json.dumps(said)}\n\n"
+            yield f"id: {event.at}\ndata: {json.dumps(shown(event))}\n\n"
+
+
+@app.websocket("/documents/{doc}/socket")
+async def follow(socket: WebSocket, doc: str, after: int | None = None) -> None:
+    """Follow a document by WebSocket, until its tab is closed."""
+    await socket.accept()
+
+    async def send() -> None:
+        async with sched.events(path=[doc], after=after) as events:
+            async for event in events:
+                await socket.send_json({"at": event.at, **shown(event)})
+
+    async def read() -> None:
+        # Nothing is sent to the tab of a quiet document, so that only reading notices that it is closed.
+        async for _ in socket.iter_text():
+            pass
+
+    both = [asyncio.create_task(send()), asyncio.create_task(read())]
+    try:
+        ended, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        with suppress(WebSocketDisconnect):
+            for task in ended:
+                task.result()
+    finally:
+        for task in both:
+            task.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
+
+
+def shown(event: Event) -> dict[str, Any]:
+    return {"job": event.id, "task": event.task, "kind": event.kind, "error": event.error_message}
 
 
 @app.get("/jobs/{job_id}")
