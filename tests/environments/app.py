@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -58,6 +59,31 @@ def web(environ: dict[str, Any], start_response: Callable[[str, list[tuple[str, 
         answer = repr(lengths.enqueue_sync().result_sync(timeout=30))
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [answer.encode()]
+
+
+async def asgi(scope: dict[str, Any], receive: Callable[[], Any], send: Callable[[dict[str, Any]], Any]) -> None:
+    """ASGI application, the same; it says on which loop it runs."""
+    if scope["type"] == "lifespan":
+        await _live(receive, send)
+        return
+    caller = scope["path"].strip("/")
+    loop = type(asyncio.get_running_loop()).__module__
+    if scope["method"] == "POST":
+        await asyncio.gather(*[edit.enqueue(*call) for call in calls(caller)])
+        answer = f"{os.getpid()} {loop}"
+    else:
+        answer = repr(await (await lengths.enqueue()).result(timeout=30))
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": answer.encode()})
+
+
+async def _live(receive: Callable[[], Any], send: Callable[[dict[str, Any]], Any]) -> None:
+    async with sched.lifespan()(None):
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+    await sched.close()
+    await send({"type": "lifespan.shutdown.complete"})
 
 
 if os.environ.get("CALL_BEFORE_FORK"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import importlib.util
 import os
@@ -10,12 +11,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from tests.faults.checks import until_sync
-from tests.servers import Server
 
 pytestmark = pytest.mark.nightly
 
@@ -24,9 +26,9 @@ LIMIT_S = 120
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:
-    """Skip a test whose packages, of the dependency group `environments`, are not installed."""
+    """Skip a test whose packages, of the dependency groups `test` and `environments`, are not installed."""
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
-    return pytest.mark.skipif(bool(missing), reason=f"the group environments is not installed: no {', '.join(missing)}")
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
 
 
 def environment(url: str, namespace: str, **more: str) -> dict[str, str]:
@@ -48,10 +50,19 @@ def run(module: str, variables: dict[str, str]) -> None:
 
 
 @pytest.fixture
-def worker(redis_server: Server, namespace: str) -> Iterator[subprocess.Popen[bytes]]:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The store of a test, which is named by its parameter."""
+    store = request.param
+    if store == "sqlite":
+        return f"sqlite:///{tmp_path}/jobs.db"
+    return "memory://" if store == "memory" else str(request.getfixturevalue(f"{store}_server").url)
+
+
+@pytest.fixture
+def worker(url: str, namespace: str) -> Iterator[subprocess.Popen[bytes]]:
     """A worker of the application in a process of its own."""
     command = [sys.executable, "-m", "queuehint", "worker", "tests.environments.app:sched"]
-    with subprocess.Popen(command, cwd=ROOT, env=environment(redis_server.url, namespace)) as process:
+    with subprocess.Popen(command, cwd=ROOT, env=environment(url, namespace)) as process:
         try:
             yield process
         finally:
@@ -59,43 +70,79 @@ def worker(redis_server: Server, namespace: str) -> Iterator[subprocess.Popen[by
             process.wait(LIMIT_S)
 
 
-@needs("uvloop")
-@pytest.mark.parametrize("store", ["memory", "sqlite", "redis"])
-def test_worker_on_uvloop_keeps_the_order(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    urls = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/jobs.db"}
-    url = urls.get(store) or request.getfixturevalue("redis_server").url
-    run("with_uvloop", environment(url, request.getfixturevalue("namespace")))
-
-
-@needs("gevent")
-@pytest.mark.redis
-@pytest.mark.usefixtures("worker")
-def test_producers_in_greenlets_keep_their_order(redis_server: Server, namespace: str) -> None:
-    run("with_gevent", environment(redis_server.url, namespace))
-
-
-@needs("gevent", "gunicorn")
-@pytest.mark.redis
-@pytest.mark.usefixtures("worker")
-@pytest.mark.parametrize("kind", ["sync", "gthread", "gevent"])
-def test_preloaded_application_serves_from_each_fork(redis_server: Server, namespace: str, kind: str) -> None:
+@contextlib.contextmanager
+def serving(variables: dict[str, str], *command: str, said: IO[str] | None = None) -> Iterator[int]:
+    """Run a web server on a free port, which stands for PORT in its command; it ends with 0 or by SIGTERM."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "gunicorn", "--preload", "--workers", "3", "--threads", "2", "-k", kind]
-    variables = environment(redis_server.url, namespace, CALL_BEFORE_FORK="1")
-    with subprocess.Popen(
-        [*command, "--bind", f"127.0.0.1:{port}", "tests.environments.app:web"], cwd=ROOT, env=variables
-    ) as server:
+    made = [sys.executable, "-m", *[word.replace("PORT", str(port)) for word in command]]
+    with subprocess.Popen(made, cwd=ROOT, env=variables, stderr=said) as server:
         try:
             until_sync(lambda: answers(port), "the server answers", limit_s=LIMIT_S)
-            pids = {ask(port, "POST", f"/caller-{number}") for number in range(24)}
-            assert len(pids) > 1, "every request went to one fork"
-            assert ask(port, "GET", "/") == repr({str(doc): 240 for doc in range(3)})
+            yield port
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(LIMIT_S)
-    assert server.returncode == 0
+    assert server.returncode in {0, -signal.SIGTERM}
+
+
+def gunicorn(variables: dict[str, str], kind: str, said: IO[str] | None = None) -> AbstractContextManager[int]:
+    options = ["--preload", "--workers", "3", "--threads", "2", "-k", kind, "--bind", "127.0.0.1:PORT"]
+    return serving(variables, "gunicorn", *options, "tests.environments.app:web", said=said)
+
+
+ON_REDIS = pytest.param("redis", marks=pytest.mark.redis)
+
+
+@needs("uvloop")
+@pytest.mark.parametrize("url", ["memory", "sqlite", ON_REDIS, "postgres"], indirect=True)
+def test_worker_on_uvloop_keeps_the_order(url: str, namespace: str) -> None:
+    run("with_uvloop", environment(url, namespace))
+
+
+@needs("uvicorn", "uvloop")
+@pytest.mark.parametrize("url", ["sqlite", ON_REDIS, "postgres"], indirect=True)
+@pytest.mark.usefixtures("worker")
+def test_uvicorn_serves_from_several_processes_on_uvloop(url: str, namespace: str) -> None:
+    options = ["--workers", "3", "--loop", "uvloop", "--log-level", "warning", "--port", "PORT"]
+    with serving(environment(url, namespace), "uvicorn", *options, "tests.environments.app:asgi") as port:
+        told = {tuple(ask(port, "POST", f"/caller-{number}").split()) for number in range(24)}
+        assert len(told) > 1, "every request went to one process"
+        assert {loop for _, loop in told} == {"uvloop"}
+        assert ask(port, "GET", "/") == repr({str(doc): 240 for doc in range(3)})
+
+
+@needs("gevent")
+@pytest.mark.parametrize("url", [ON_REDIS], indirect=True)
+@pytest.mark.usefixtures("worker")
+def test_producers_in_greenlets_keep_their_order(url: str, namespace: str) -> None:
+    run("with_gevent", environment(url, namespace))
+
+
+@needs("gunicorn")
+@pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize("kind", ["sync", "gthread", pytest.param("gevent", marks=needs("gevent"))])
+@pytest.mark.parametrize(
+    "url, is_used_before",
+    [pytest.param("redis", "1", marks=pytest.mark.redis), ("sqlite", ""), ("postgres", "")],
+    indirect=["url"],
+)
+def test_preloaded_application_serves_from_each_fork(url: str, namespace: str, kind: str, is_used_before: str) -> None:
+    with gunicorn(environment(url, namespace, CALL_BEFORE_FORK=is_used_before), kind) as port:
+        pids = {ask(port, "POST", f"/caller-{number}") for number in range(24)}
+        assert len(pids) > 1, "every request went to one fork"
+        assert ask(port, "GET", "/") == repr({str(doc): 240 for doc in range(3)})
+
+
+@needs("gunicorn")
+@pytest.mark.parametrize("url", ["memory", "sqlite", "postgres"], indirect=True)
+def test_store_that_was_used_before_the_fork_is_refused_in_each_fork(url: str, namespace: str, tmp_path: Path) -> None:
+    with (tmp_path / "said").open("w+") as said:
+        with gunicorn(environment(url, namespace, CALL_BEFORE_FORK="1"), "sync", said) as port:
+            assert ask(port, "POST", "/caller", status=500)
+        said.seek(0)
+        assert "cannot be used in its fork" in said.read()
 
 
 def answers(port: int) -> bool:
@@ -106,12 +153,12 @@ def answers(port: int) -> bool:
     return True
 
 
-def ask(port: int, method: str, path: str) -> str:
+def ask(port: int, method: str, path: str, *, status: int = 200) -> str:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
     try:
         connection.request(method, path)
         answer = connection.getresponse()
-        assert answer.status == 200
+        assert answer.status == status
         return answer.read().decode()
     finally:
         connection.close()
