@@ -33,7 +33,7 @@ class BackendQueue:
     .. versionadded:: 1.0.0
     """
 
-    features = ("edges", "shared", "several")
+    features = ("edges", "shared", "several", "unplaced")
     """Its abilities, for `check_queue`."""
 
     def __init__(self, backend: Backend | Scheduler, *, close: bool = True) -> None:

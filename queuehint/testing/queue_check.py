@@ -61,7 +61,7 @@ from queuehint.values.spec import JobSpec
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-FEATURES: Final = ("edges", "shared", "several")
+FEATURES: Final = ("edges", "shared", "several", "unplaced")
 """Features that a queue may declare."""
 SLOTS: Final = (3, 1, 2)
 FEW_JOBS: Final = 5
@@ -125,6 +125,8 @@ class QueueReport:
 # --- what comes ------------------------------------------------------------------------------------------------------
 
 _DOCUMENTS = (("doc1", "intro"), ("doc1", "body"), ("doc1",), ("doc1", "intro", "p1"), ("doc2",), (), None)
+_ONE_MORE = ("doc2", "intro")
+"""In place of no place, where jobs without one are not wanted."""
 _DEEP = (
     ("doc1", "a", "b", "c"),
     ("doc1", "a", "b", "d"),
@@ -154,7 +156,10 @@ class _Plan:
     """How those end that still run or wait after the steps; the others finish."""
 
 
-def _specs(paths: Collection[tuple[str, ...] | None], *, is_shared: bool, is_several: bool) -> SearchStrategy[JobSpec]:
+def _specs(
+    paths: Collection[tuple[str, ...] | None], *, is_shared: bool, is_several: bool, is_unplaced: bool
+) -> SearchStrategy[JobSpec]:
+    paths = [path if path is not None or is_unplaced else _ONE_MORE for path in paths]
     claim = st.builds(Claim, st.sampled_from([path for path in paths if path is not None]))
     if is_shared:
         claim = st.one_of(claim, claim.map(lambda each: Claim(each.path, "shared")))
@@ -213,6 +218,7 @@ def check_queue(
     cancels: bool | None = None,
     shared: bool | None = None,
     several: bool | None = None,
+    unplaced: bool | None = None,
     slots: int | None = None,
     max_jobs: int = 8,
     max_steps: int = 20,
@@ -230,13 +236,14 @@ def check_queue(
     Args:
         factory: makes a new, empty queue; called once for each history. See `QueueUnderTest`.
         jobs: what is enqueued; ids and edges are replaced. By default jobs at few paths, up to six segments deep, some
-            of them alike but for case, a separator or the form of an accent; with one exclusive claim, or none.
+            of them alike but for case, a separator or the form of an accent; each with one exclusive claim.
         outcomes: how jobs end; leave out what the queue does not know.
         edges: jobs also depend on others, in ``job.depends_on``.
         cancels: jobs that wait are also canceled. By default if the queue has a method ``cancel``.
         shared: jobs have shared claims too, unless *jobs* says what they have.
-        several: jobs have several claims too, unless *jobs* says what they have. *edges*, *shared* and *several* are
-            by default what the queue has in an attribute ``features``.
+        several: jobs have several claims too, unless *jobs* says what they have.
+        unplaced: jobs without a place come too, with no claim, unless *jobs* says what they have. *edges*, *shared*,
+            *several* and *unplaced* are by default what the queue has in an attribute ``features``.
         slots: how many jobs run at once, 1–16; by default one to three.
         max_jobs: how many jobs a history has at most, 1–26. Most have no more than five.
         max_steps: how many steps are made up for a history at most; then what is there runs and ends.
@@ -270,9 +277,15 @@ def check_queue(
     features = _features(factory)
     can = {
         name: name in features if said is None else said
-        for name, said in (("edges", edges), ("cancels", cancels), ("shared", shared), ("several", several))
+        for name, said in (
+            ("edges", edges),
+            ("cancels", cancels),
+            ("shared", shared),
+            ("several", several),
+            ("unplaced", unplaced),
+        )
     }
-    make = partial(_specs, is_shared=can["shared"], is_several=can["several"])
+    make = partial(_specs, is_shared=can["shared"], is_several=can["several"], is_unplaced=can["unplaced"])
     plans = partial(
         _plans,
         ends=ends,
@@ -327,6 +340,7 @@ class _Tried:
         for job in story.jobs:
             self._counts["edges"] += len(job.depends_on)
             self._counts["several"] += len(job.claims) > 1
+            self._counts["unplaced"] += not job.claims
             for claim in job.claims:
                 self._counts["shared"] += claim.mode == "shared"
                 self._depth_max = max(self._depth_max, len(claim.path))
@@ -341,6 +355,7 @@ class _Tried:
             "edges": 'dependencies (features = {"edges"}, or edges=True)',
             "shared": 'shared claims (features = {"shared"}, or shared=True)',
             "several": 'jobs with several claims (features = {"several"}, or several=True)',
+            "unplaced": 'jobs without a place (features = {"unplaced"}, or unplaced=True)',
         }
         return QueueReport(
             histories=counts["histories"],

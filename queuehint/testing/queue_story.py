@@ -28,7 +28,8 @@ class QueueUnderTest(Protocol):
 
     One that also has ``cancel(job_id)``, which takes away a job that does not run, is asked that too. One that has a
     ``close`` method is closed after each history. What else it can do it says in an attribute ``features``: any of
-    ``"edges"`` (jobs depend on others), ``"shared"`` (shared claims) and ``"several"`` (several claims a job).
+    ``"edges"`` (jobs depend on others), ``"shared"`` (shared claims), ``"several"`` (several claims a job) and
+    ``"unplaced"`` (jobs without a place).
 
     .. versionadded:: 1.0.0
     """

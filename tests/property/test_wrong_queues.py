@@ -261,7 +261,7 @@ def test_other_queues_are_convicted_too(queue: Callable[[], QueueUnderTest], rul
 
 
 def test_what_no_trace_can_tell_is_said_in_words() -> None:
-    raised = convict(Unready)
+    raised = convict(Unready, unplaced=True)
     assert "error: enqueue() raised KeyError: 'a'" in str(raised)
     assert isinstance(raised.__cause__, KeyError)
     assert (raised.faults, [job.path for job in raised.jobs]) == ((), [None])
@@ -480,10 +480,30 @@ def test_it_is_said_what_was_tried_and_what_was_not() -> None:
         "not tried: dependencies",
         "not tried: shared claims",
         "not tried: jobs with several claims",
+        "not tried: jobs without a place",
     ]
-    whole = check_queue(lambda: BackendQueue(MemoryBackend()), max_examples=40)
+    whole = check_queue(lambda: BackendQueue(MemoryBackend()), max_examples=300)
     assert whole.not_tried == ()
     assert not check_queue(Right, outcomes=["finished"], max_examples=50).retries
+
+
+def test_jobs_without_a_place_come_where_the_queue_says_so_and_no_other() -> None:
+    seen: set[bool] = set()
+
+    class Placed(Right):
+        def enqueue(self, job: TraceJob) -> None:
+            seen.add(bool(job.claims))
+            super().enqueue(job)
+
+    class Unplaced(Placed):
+        features = ("unplaced", "shared", "several")
+
+    check_queue(Placed, max_examples=60)
+    assert seen == {True}
+    check_queue(Unplaced, unplaced=False, max_examples=60)
+    assert seen == {True}
+    check_queue(Unplaced, max_examples=200)
+    assert seen == {True, False}
 
 
 def test_a_job_in_place_of_its_id_is_told() -> None:
@@ -571,7 +591,7 @@ class Asynchronous:
 def test_an_asynchronous_queue_is_driven_and_each_one_closed() -> None:
     check_queue(lambda: Asynchronous(Right()), max_examples=thorough(50, quick=20))
     assert len(convict(lambda: Asynchronous(RetryToTheTail())).jobs) == 2
-    convict(lambda: Asynchronous(Unready()))
+    convict(lambda: Asynchronous(Unready()), unplaced=True)
     assert Asynchronous.opened == 0
 
 
