@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -59,6 +60,8 @@ class Board:
     """How many streams of events are open."""
     redrives: dict[tuple[str, Path], Any] = attrs.field(init=False, factory=dict)
     """The guarded redrives of pages, by namespace and scope: one each."""
+    seen: dict[tuple[str, Path], deque[tuple[int, dict[str, int]]]] = attrs.field(init=False, factory=dict)
+    """The numbers that the page Now has shown lately, by namespace and scope; see `queuehint.web.pages.history`."""
     checks: Mapping[str, Check] = attrs.field(init=False, factory=lambda: {r.name: check_of(r.asks) for r in ROUTES})
 
 

@@ -56,7 +56,9 @@ class Board:
     def __init__(self, world: World, access: Access | None = None, **options: Any) -> None:
         self.world = world
         self.access = access or Access(name="ann", write=True, arguments=True)
-        self.client = WebClient(make_app(world.sched, auth=lambda _: self.access, **options))
+        app: Any = make_app(world.sched, auth=lambda _: self.access, **options)
+        self.board = app.board
+        self.client = WebClient(app)
         self.asked: list[str] = []
         backend: Any = world.sched.backend
         call = backend.call
@@ -797,3 +799,22 @@ async def test_a_browser_that_is_refused_gets_a_page_and_a_program_a_problem() -
     answer = await one.get("/nothing", accept="text/html")
     assert (answer.status, "Not there" in answer.text) == (404, True)
     assert (await one.get("/api/v1/nothing", accept="text/html")).json["error"] == "not-found"
+
+
+async def test_numbers_of_now_have_sparklines_of_the_last_ten_minutes() -> None:
+    one = Board(World())
+    assert "<polyline" not in (await one.get("/")).text
+    for _ in range(3):
+        one.world.clock.advance(seconds=60)
+        await one.world.enqueue(one.world.snapshot, "doc1")
+        text = (await one.get("/")).text
+    (found,) = re.findall(r'aria-label="In line in the last ten minutes"><polyline points="([^"]+)"', text)
+    assert found == "70,19 80,19 90,10 100,1"
+    check_html(text)
+    one.world.clock.advance(seconds=700)
+    await one.get("/")
+    assert [len(samples) for samples in one.board.seen.values()] == [1]
+    for number in range(100):
+        one.access = Access(scope=[f"t{number}"])
+        await one.get("/")
+    assert len(one.board.seen) == 64

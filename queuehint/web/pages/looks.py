@@ -12,6 +12,7 @@ from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import Stats, TreeNode, WorkerInfo
 from queuehint.web.pages.asking import ask, by_id, limits_of, pauses_of, some_records, workers_of
+from queuehint.web.pages.history import noted
 from queuehint.web.pages.rendering import links_of, render, self_url
 from queuehint.web.pages.views import job as of_job
 from queuehint.web.pages.views import now as of_now
@@ -58,13 +59,14 @@ async def now(asker: Asker, request: Request) -> Response:
         slots=sum(worker.slots for worker in workers),
         now_ms=now_ms,
     )
+    samples = noted(asker, now_ms, of_now.numbers(tiles))
     return render(
         asker,
         request,
         "now.html",
         title="Now",
         page="now",
-        tiles=tiles,
+        tiles=of_now.with_sparks(tiles, samples, now_ms),
         known=any(states.values()),
         stuck=of_now.groups_of(causes, counts, links),
         hot=of_now.hot_places(_holder(lines), links),

@@ -90,8 +90,11 @@ def start(asker: Asker, ids: Sequence[str], *, rate: int, downstream: bool) -> b
     running = current(asker)
     if running is not None and running.ended is None:
         return False
+    now_s, redrives = asyncio.get_running_loop().time(), asker.board.redrives
+    for key in [key for key, each in redrives.items() if each.ended is not None and now_s - each.ended_s >= SAID_S]:
+        del redrives[key]
     found = Redriving(tuple(ids), rate, downstream)
-    asker.board.redrives[_place(asker)] = found
+    redrives[_place(asker)] = found
     found.task = asyncio.get_running_loop().create_task(_run(asker, found), name="queuehint-redrive")
     return True
 

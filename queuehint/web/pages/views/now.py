@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from queuehint.web.pages.views.links import Links
 
 View = dict[str, Any]
+Samples = Sequence[tuple[int, Mapping[str, int]]]
+"""Numbers by name, each with when they were so."""
+
+SPAN_MS = 600_000
+"""The span of a sparkline."""
 
 HOT_PLACES = 10
 CAUSES_SHOWN = 3
@@ -74,6 +79,7 @@ def tiles(
         ),
         {
             "label": "Stuck",
+            "number": stuck,
             "count": words.number(stuck),
             "note": "need a person" if stuck else "",
             "kind": "failed" if stuck else "quiet",
@@ -81,6 +87,7 @@ def tiles(
         },
         {
             "label": "Dead",
+            "number": dead,
             "count": words.number(dead),
             "note": "in the dead-letter queue" if dead else "",
             "kind": "failed" if dead else "quiet",
@@ -93,6 +100,7 @@ def tiles(
 def _tile(label: str, count: int, note: str, kind: str, links: Links, *, state: object) -> View:
     return {
         "label": label,
+        "number": count,
         "count": words.number(count),
         "note": note if count else "",
         "kind": kind if count else "quiet",
@@ -266,3 +274,29 @@ def pools(stats: Stats, workers: Sequence[WorkerInfo], now_ms: int) -> list[View
             }
         )
     return found
+
+
+def numbers(found: Sequence[View]) -> dict[str, int]:
+    """Return the numbers of tiles, by their labels."""
+    return {tile["label"]: tile["number"] for tile in found}
+
+
+def with_sparks(found: Sequence[View], samples: Samples, now_ms: int) -> list[View]:
+    """Return tiles with their sparklines: None where there is nothing to draw."""
+    return [{**tile, "spark": spark(samples, tile["label"], now_ms)} for tile in found]
+
+
+def spark(samples: Samples, name: str, now_ms: int) -> str | None:
+    """
+    Return the points of a line over the last ten minutes, in a box of 100 by 20; None of fewer than two moments.
+
+    >>> spark([(0, {"a": 0}), (300_000, {"a": 5}), (600_000, {"a": 10})], "a", 600_000)
+    '0,19 50,10 100,1'
+    >>> spark([(0, {"a": 1})], "a", 600_000)
+    """
+    known = [(at_ms, values[name]) for at_ms, values in samples if name in values]
+    most = max([value for _, value in known], default=0)
+    if len(known) < 2 or not most:
+        return None
+    points = [(100 - 100 * (now_ms - at_ms) / SPAN_MS, 19 - 18 * value / most) for at_ms, value in known]
+    return " ".join([f"{x:.4g},{y:.4g}" for x, y in points])
