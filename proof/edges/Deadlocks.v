@@ -26,7 +26,7 @@ Proof.
   unfold after. destruct (play r empty es) eqn:P; [|constructor]. eapply play_reachable; [constructor | exact P].
 Qed.
 
-Ltac none_of d := try reflexivity; try (destruct d as [| | [|[|[|?]]] | | | | | | | | | | | | | |]; try reflexivity;
+Ltac none_of d := try reflexivity; try (destruct d as [| | [|[|[|?]]] | | | | | | | | | | | | | | |]; try reflexivity;
   congruence).
 
 (** 1. Places taken at enqueue: the first job waits for its time, the second for the first, and holds the place it
@@ -88,7 +88,7 @@ Proof. reflexivity. Qed.
 
 (** 4. A handler that waits for jobs: while one of them is unfinished, the handler does not end. *)
 Definition ends_a_handler (d : transition) : bool :=
-  match d with Finish | Fail _ | Stop | Again _ | Await _ => true | _ => false end.
+  match d with Finish | Fail _ | Stop | Again _ | Await _ | Leave _ => true | _ => false end.
 
 (** The machine with such handlers: job [j] waits for [calls j]. *)
 Definition act_calling (calls : nat -> list nat) (r : rules) (w : world) (e : event) : option world :=
@@ -103,7 +103,7 @@ Definition deadlocked_calling (calls : nat -> list nat) (r : rules) (w : world) 
   forall j d, d <> Cancel -> act_calling calls r w (At j d) = None.
 
 Ltac none_calling d :=
-  try reflexivity; try (destruct d as [| | [|?] | | | | | | | | | | | | | |]; try reflexivity; congruence).
+  try reflexivity; try (destruct d as [| | [|?] | | | | | | | | | | | | | | |]; try reflexivity; congruence).
 
 (** A handler waits for a job that stands behind its own. *)
 Example handler_waiting_for_a_job_behind_it_deadlocks :

@@ -120,6 +120,7 @@ Inductive transition :=
 | Stop                       (* canceled while it ran, or discarded by its handler *)
 | Again (b : back)           (* retry, snooze, release, loss *)
 | Await (es : list edge)     (* it has run, and is over when its children are *)
+| Leave (es : list edge)     (* it gives up its place, and is run again when others are over *)
 | Close (well : bool)        (* its last child is over *)
 | Cancel
 | Redrive (n : nat)
@@ -184,6 +185,12 @@ Definition becomes (r : rules) (w : world) (j : nat) (d : transition) : option (
   | Started, Await es =>
       if known w es && (negb (children_checked r) || closes_no_cycle w j es)
       then Some (Parent, es, tries x, Leaves) else None
+  | Started, Leave es =>
+      match tries x with
+      | 0 => None
+      | S n => if known w es && (negb (children_checked r) || closes_no_cycle w j es)
+               then Some (Deferred, es, n, Leaves) else None
+      end
   | Parent, Close well =>
       match open x with [] => Some (if well then Finished else Failed, [], tries x, Keeps) | _ => None end
   | (Scheduled | Deferred | Parent | Queued | Backing), Cancel => Some (Canceled, [], tries x, Leaves)

@@ -239,6 +239,7 @@ type transition =
 | Stop
 | Again of back
 | Await of edge list
+| Leave of edge list
 | Close of bool
 | Cancel
 | Redrive of int
@@ -372,6 +373,15 @@ let becomes r w j d =
              ((||) (negb r.children_checked) (closes_no_cycle w j es))
         then Some (((Parent, es), x.tries), Leaves)
         else None
+      | Leave es ->
+        ((fun fO fS n -> if n=0 then fO () else fS (n-1))
+           (fun _ -> None)
+           (fun n ->
+           if (&&) (known w es)
+                ((||) (negb r.children_checked) (closes_no_cycle w j es))
+           then Some (((Deferred, es), n), Leaves)
+           else None)
+           x.tries)
       | _ -> None)
    | Finished ->
      (match d with

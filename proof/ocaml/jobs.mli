@@ -110,6 +110,7 @@ type transition =
 | Stop
 | Again of back
 | Await of edge list
+| Leave of edge list
 | Close of bool
 | Cancel
 | Redrive of int

@@ -36,6 +36,7 @@ let transition = function
   | "Again" :: "on" :: _ -> Again On_its_place
   | "Again" :: "off" :: _ -> Again Off_its_place
   | "Await" :: es -> Await (List.map edge es)
+  | "Leave" :: es -> Leave (List.map edge es)
   | "Close" :: well :: _ -> Close (well = "well")
   | "Redrive" :: _ -> Redrive 1000
   | "Revive" :: _ -> Revive 1000

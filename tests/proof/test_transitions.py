@@ -23,6 +23,7 @@ KINDS = {
     "Stop": "canceled or discarded while it ran",
     "Again": "a retry, a snooze, a release or a loss",
     "Await": "children",
+    "Leave": "jobs, and it is run again when they are over",
     "Close": "the last child is over",
     "Cancel": "",
     "Redrive": "",

@@ -124,7 +124,22 @@ FAULTS: Final = tuple(
             ("A redrive gives no place", _REDRIVE, "| Failed, Redrive n => Some (Queued, [], n, Keeps)"),
             ("A job that is put back loses its place", _PUT_BACK, "| S n, At_once => Some (Queued, [], n, Leaves)"),
             ("Tries are not counted", _PUT_BACK, "| S n, At_once => Some (Queued, [], S n, Keeps)"),
-            ("Children are not searched", "negb (children_checked r) || closes_no_cycle w j es", "true"),
+            (
+                "Children are not searched",
+                "(negb (children_checked r) || closes_no_cycle w j es)\n      then",
+                "true\n      then",
+            ),
+            (
+                "What a job that leaves waits for is not searched",
+                "(negb (children_checked r) || closes_no_cycle w j es)\n               then",
+                "true\n               then",
+            ),
+            (
+                "A job that leaves to be run again keeps its place",
+                "(Deferred, es, n, Leaves)",
+                "(Deferred, es, n, Keeps)",
+            ),
+            ("A job leaves again and again", "(Deferred, es, n, Leaves)", "(Deferred, es, S n, Leaves)"),
             (
                 "A revival is not checked",
                 "| When_none_waits => negb (waited_for w j)",

@@ -132,9 +132,9 @@ def recorded(patch: pytest.MonkeyPatch) -> Iterator[list[Recorder]]:
             r.note(job, "Due")
         r.note(job, "Place")
 
-    def before_await(r: Recorder, job: Job, children: Needs, **_: Any) -> None:
+    def before_await(r: Recorder, job: Job, children: Needs, *, again: bool) -> None:
         r.open[job.id] = [child for child, _ in children]
-        r.note(job, f"Await {r.edges(children)}")
+        r.note(job, f"{'Leave' if again else 'Await'} {r.edges(children)}")
 
     def before_put_back(r: Recorder, job: Job, again_ms: int | None, *_: Any) -> None:
         r.note(job, "Again now" if again_ms is None else "Again on")
@@ -292,7 +292,9 @@ class Crowd:
             if kind is OutcomeKind.CHILDREN:
                 unfinished = self._pick(SCHEDULED, DEFERRED, QUEUED, STARTED, most=random.choice([1, 2]))
                 children = tuple(unfinished + self._pick(most=random.choice([0, 0, 1])))
-                self.queue.settle(job_id, kind, children=children, on_child_failure=random.choice(["fail", "ignore"]))
+                again = random.random() < 0.3
+                more = {"again": True} if again else {"on_child_failure": random.choice(["fail", "ignore"])}
+                self.queue.settle(job_id, kind, children=children, **more)
             elif kind is OutcomeKind.FAILED:
                 delay_ms = random.choice([0, 1000, 400_000])
                 self.queue.settle(job_id, kind, delay_ms=delay_ms, final=random.random() < 0.4)
