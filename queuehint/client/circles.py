@@ -140,8 +140,7 @@ def read_waits(job_id: str | None = None, reason: Reason | None = None, *, held:
         records = [each for each in (yield Get(ids)).records if each is not None and each.state is JobState.STARTED]
         running.update({each.id: each for each in records})
         wanted = {each.spec.parent for each in records}
-    limits = [state.limit for state in (yield ListLimits()).limits] if waiting else []
-    waits = Waits(waiting, running, [limit for limit in limits if limit.most is not None])
+    waits = Waits(waiting, running, (yield from _limits()) if waiting else [])
     if job_id is None or reason is None:
         return waits
     yield from waits.see(job_id, reason)
@@ -151,6 +150,16 @@ def read_waits(job_id: str | None = None, reason: Reason | None = None, *, held:
         with contextlib.suppress(JobNotFoundError):
             yield from waits.see(each.id, (yield Why(each.id)).reasons[0])
     return waits
+
+
+def read_held(ids: Iterable[str]) -> Steps[Waits]:
+    """Read what some jobs hold of limits."""
+    records = [each for each in (yield Get(tuple(ids)[:IDS_MAX])).records if each is not None]
+    return Waits({}, {each.id: each for each in records}, (yield from _limits()))
+
+
+def _limits() -> Steps[list[Limit]]:
+    return [state.limit for state in (yield ListLimits()).limits if state.limit.most is not None]
 
 
 class Waits:
@@ -229,21 +238,21 @@ class Waits:
                 parent = self._running[parent].spec.parent
         return stuck
 
-    def _is_in_vain(self, record: JobRecord, blocked: Collection[str], stuck: Collection[str]) -> bool:
-        ways = self._ways.get(record.id, ())
-        if not is_counted(record.spec.claims):
-            return any(each in stuck for each in ways)
-        if any(each in blocked for each in ways) or self._is_full(record.spec, stuck):
-            return True
-        return any(each in self._first and self._is_full(self._first[each].spec, stuck) for each in ways)
-
-    def _is_full(self, spec: JobSpec, stuck: Collection[str]) -> bool:
+    def is_full(self, spec: JobSpec, stuck: Collection[str]) -> bool:
         """Return whether a limit has too little room for a job beside what stuck ones cost."""
         cost: Counter[Place] = Counter()
         for job_id in stuck:
             if (record := self._running.get(job_id)) is not None:
                 cost.update({place: record.spec.policy.cost for place, _ in self._places_of(record.spec)})
         return any(cost[place] + spec.policy.cost > most for place, most in self._places_of(spec) if cost[place])
+
+    def _is_in_vain(self, record: JobRecord, blocked: Collection[str], stuck: Collection[str]) -> bool:
+        ways = self._ways.get(record.id, ())
+        if not is_counted(record.spec.claims):
+            return any(each in stuck for each in ways)
+        if any(each in blocked for each in ways) or self.is_full(record.spec, stuck):
+            return True
+        return any(each in self._first and self.is_full(self._first[each].spec, stuck) for each in ways)
 
     def _places_of(self, spec: JobSpec) -> Iterator[tuple[Place, int]]:
         """Yield where a job counts, and how much may run there."""

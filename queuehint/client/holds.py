@@ -32,7 +32,6 @@ class HeldPlace:
         claims: of a permit one that takes no place.
         store: the identity of its store.
         is_held: whether it is held still, as far as its holder knows.
-        cost: how much of limits it takes.
         handler: inside of which it is held; None outside of handlers.
     """
 
@@ -41,7 +40,6 @@ class HeldPlace:
     claims: tuple[Claim, ...]
     store: Hashable
     is_held: Callable[[], bool]
-    cost: int = 1
     handler: JobContext | None = attrs.field(factory=handler_of_caller)
     holder: weakref.ref[object] = attrs.field(factory=lambda: weakref.ref(caller()))
     """The task that has entered it, or the thread."""

@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from queuehint.client.circles import EXCLUSIVE_TASK, PERMIT_TASK, read_waits
+from queuehint.client.circles import EXCLUSIVE_TASK, PERMIT_TASK, read_held, read_waits
 from queuehint.client.holds import caller, held_of, holds_any
 from queuehint.errors import BackendError, JobFailedError, JobNotFoundError, QueueHintWarning, WouldDeadlockError
-from queuehint.operations import IDS_MAX, Get, ListLimits, Why
-from queuehint.values.hint import conflict, is_counted, is_prefix, parse_key, queue_key
+from queuehint.operations import IDS_MAX, Get, Why
+from queuehint.values.hint import conflict, is_counted, is_prefix, queue_key
 from queuehint.values.record import JobState
 from queuehint.values.report import JOBS_NAMED_MAX, Reason, ReasonKind
 
@@ -161,13 +161,10 @@ class HoldWatch:
         """Look why a job waits for which the awaited one waits; add the jobs in its way to those to be looked at."""
         with contextlib.suppress(JobNotFoundError):
             reason: Reason = (yield Why(job_id)).reasons[0]
-            if reason.kind is ReasonKind.LIMIT and reason.path_key is not None:
-                path = parse_key(reason.path_key)
-                own = [each for each in held.values() if any(is_prefix(path, claim.path) for claim in each.claims)]
-                for limit in [state.limit for state in (yield ListLimits()).limits] if own else ():
-                    at = path[:-1] if limit.each else path
-                    if limit.path == at and limit.most is not None and sum([each.cost for each in own]) >= limit.most:
-                        raise self._error(own[-1], waiting_id)
+            if reason.kind is ReasonKind.LIMIT:
+                (record,) = (yield Get((job_id,))).records
+                if record is not None and (yield from read_held(held)).is_full(record.spec, held):
+                    raise self._error(next(reversed(held.values())), waiting_id)
             for other in reason.jobs if reason.kind in _WAITS_FOR_JOBS else ():
                 if other in held:
                     raise self._error(held[other], waiting_id)

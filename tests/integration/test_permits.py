@@ -553,6 +553,22 @@ async def test_a_result_is_not_waited_for_whose_handler_waits_for_a_permit_of_th
             await job.result(timeout=LIMIT_S)
 
 
+async def test_a_job_is_not_waited_for_that_needs_more_than_the_caller_leaves_it(url: str) -> None:
+    async with Scheduler(url) as sched:
+
+        @sched.job(queue_hint=["a", "{n}"], cost=2)
+        async def heavy(n: int) -> None: ...
+
+        await sched.limit(["a"], 2)
+        async with sched.worker():
+            async with sched.permit(["a"]):
+                job = await heavy.enqueue(1)
+                await until(lambda: is_limited(sched))
+                with pytest.raises(WouldDeadlockError):
+                    await job.result()
+            await job.result(timeout=LIMIT_S)
+
+
 async def test_a_circle_through_a_place_is_refused(url: str) -> None:
     async with Scheduler(url) as sched:
         there, done, refusals = asyncio.Barrier(2), [], []

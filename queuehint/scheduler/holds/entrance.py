@@ -82,16 +82,7 @@ class _Entrance(abc.ABC):
             sent_s = now_s()
             hold = request.granted((yield request.claim()).grants, sent_s)
             if hold is not None:
-                mark_held(
-                    HeldPlace(
-                        request.id,
-                        hold.token,
-                        claims,
-                        identity_of(self._backend),
-                        request.is_held,
-                        request.asked.cost,
-                    )
-                )
+                mark_held(HeldPlace(request.id, hold.token, claims, identity_of(self._backend), request.is_held))
                 return hold
             request.check_owner()
             if request.timeout_ms != 0:
