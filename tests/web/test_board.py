@@ -85,6 +85,7 @@ def shows(page: Any, selector: str, text: str) -> None:
 # --- what holds on every page ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly  # In `make test-web` it runs too.
 @pytest.mark.parametrize(
     "scheme, width, make",
     [
