@@ -14,7 +14,7 @@ from queuehint.handlers.arguments import refuse_misfit
 from queuehint.handlers.calls import Call
 from queuehint.handlers.codec import JsonCodec
 from queuehint.handlers.handler import Handler
-from queuehint.handlers.placement import Placement, UserTemplate
+from queuehint.handlers.placement import MODE_OF_NONE, Placement, SeveralPlaces, UserTemplate
 from queuehint.handlers.references import PLAIN, Extracted, extract, target
 from queuehint.operations import JOBS_PER_CALL_MAX
 from queuehint.schema.checks import check_headers, check_instance, each_item
@@ -62,7 +62,7 @@ class Job(Generic[P, R]):
         self,
         scheduler: Client,
         handler: Handler,
-        placement: Placement,
+        placement: Placement | SeveralPlaces,
         options: Options,
         *,
         parent: tuple[str, int] | None = None,
@@ -171,14 +171,15 @@ class Job(Generic[P, R]):
             key_for: keep the key from the first start until this long after the end: at most one job of the key runs in
                 such a time. A further job of the key is then the one that has it, as it is, with ``"return"``,
                 ``"replace"`` and ``"after"``; ``"reject"`` raises.
-            claims: several places, in place of *queue_hint*: hints, ``(hint, mode)`` pairs or `Claim` values, taken
-                literally (no templates).
+            claims: several places, in place of all those of the declaration: hints, ``(hint, mode)`` pairs or `Claim`
+                values, taken literally (no templates). ``[]`` for no place, None for those of the declaration.
             delay: due this long after the enqueue, a timedelta or seconds, at most 10 years.
             max_delay: with a *key*, ``on_conflict="replace"`` and a *delay*: a replaced job is due this long after its
                 first enqueue at the latest, a timedelta or seconds, not less than *delay*.
             run_at: due at this timezone-aware time.
             user: whose it is, taken literally (no template); users take turns.
-            queue_hint: the place itself, taken literally (no template); None for no place.
+            queue_hint: the place itself, in place of all those of the declaration, taken literally (no template); None
+                for no place.
             after: the jobs it waits for, at most 100 000: handles, nodes, flows (all their jobs that no other job of
                 them waits for), ids, names of nodes of the flow it is added to, or `Dependency` values.
             when: what it waits for, except where a `Dependency` says so itself: ``"success"`` for FINISHED, and
@@ -192,7 +193,10 @@ class Job(Generic[P, R]):
             InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the option, its value and the limit.
         """
         options = {name: value for name, value in locals().items() if name != "self" and value is not UNSET}
-        return self._like(self._options.changed(**options))
+        changed = self._options.changed(**options)
+        if mode is not UNSET and self._placement.has_modes and changed.path is UNSET:
+            raise InvalidJobTypeError(MODE_OF_NONE)
+        return self._like(changed)
 
     def within(self, connection: object) -> Job[P, R]:
         """

@@ -12,7 +12,7 @@ import attrs
 
 from queuehint.errors import InvalidJobTypeError, shown
 from queuehint.handlers.handler import USING
-from queuehint.handlers.placement import UserTemplate
+from queuehint.handlers.placement import MODE_OF_NONE, PLACES_TWICE, UserTemplate
 from queuehint.operations import JOBS_PER_CALL_MAX
 from queuehint.schema.checks import (
     check_bool,
@@ -127,7 +127,9 @@ class Options:
         if "given" in changes:
             changes["policy"] = Policy.checked(**given)
         if options.get("claims") is not None and "queue_hint" in options:
-            raise InvalidJobTypeError("give queue_hint or claims, not both")
+            raise InvalidJobTypeError(PLACES_TWICE)
+        if "mode" in options and changes.get("claims", self.claims) is not None:
+            raise InvalidJobTypeError(MODE_OF_NONE)
         if "when" in options and changes.get("after", self.after) is None:
             raise InvalidJobTypeError("when says how the jobs of after are waited for: give after too")
         options_new = attrs.evolve(self, **changes)
@@ -184,7 +186,7 @@ _BY_HAND: dict[str, _Check] = {
     "depends_on": _check_tasks,
     "check_arguments": lambda value: {"check_arguments": check_bool(value, parameter="check_arguments")},
     "queue_hint": lambda value: {"path": parse_hint(value), "claims": None},
-    "claims": lambda value: {"claims": None if value is None else parse_claims(value)},
+    "claims": lambda value: {"claims": None, "path": UNSET} if value is None else {"claims": parse_claims(value)},
     "run_at": _check_run_at,
     "after": _check_after,
     "when": lambda value: {"when": check_choice(value, WHEN, parameter="when")},

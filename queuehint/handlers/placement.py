@@ -25,7 +25,17 @@ from queuehint.errors import (
 from queuehint.handlers.arguments import called
 from queuehint.handlers.conversion.annotations import bare, is_union
 from queuehint.schema.checks import check_name
-from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim, Mode, Path, parse_hint
+from queuehint.values.hint import (
+    SEGMENT_BYTES_MAX,
+    Claim,
+    Mode,
+    Path,
+    each_claim,
+    normalise,
+    parse_claims,
+    parse_hint,
+    parse_mode,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +43,10 @@ if TYPE_CHECKING:
     from queuehint.handlers.handler import Handler
 
 HintTemplate = typing.Union["Sequence[str]", "Callable[..., Sequence[str] | None]", None]
+ClaimTemplate = typing.Union[Claim, "Sequence[str]", "tuple[Sequence[str], Mode]"]
+ClaimTemplates = typing.Union["Sequence[ClaimTemplate]", "Callable[..., Sequence[ClaimTemplate] | None]", None]
+PLACES_TWICE = "give queue_hint or claims, not both"
+MODE_OF_NONE = "mode is that of queue_hint, each of claims has its own: ([...], 'shared')"
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _KNOWN_MAX = 16_384
@@ -99,6 +113,63 @@ class _Recent:
         self.young, self._old, self._bytes = {}, self.young, 0
 
 
+class _PathTemplate:
+    """
+    A path whose segments are text in which ``{name}`` stands for the argument of that name.
+
+    Args:
+        path: of up to 64 segments.
+        parameter: what it is called in messages, such as ``"queue_hint"``.
+        way_out: what to write where a template cannot be filled.
+
+    Raises:
+        HandlerError: as `Placement`.
+    """
+
+    def __init__(self, path: Path, handler: Handler, parameter: str, way_out: str) -> None:
+        self._handler = handler
+        self._parameter = parameter
+        self.segments = [_parse(segment, handler, f"{parameter} segment", way_out) for segment in path]
+        self.names = frozenset(name for parts in self.segments for _, name in parts if name is not None)
+        self._fixed: Path = () if self.names else tuple("".join(text for text, _ in parts) for parts in self.segments)
+
+    def path(self, arguments: Mapping[str, Any]) -> Path:
+        """
+        Return the path of a call's job.
+
+        Raises:
+            InvalidHintError: an argument names no place, or the path is not valid.
+        """
+        if not self.names:
+            return self._fixed
+        if not self.names <= arguments.keys():
+            arguments = self._handler.with_defaults(arguments)
+        filled = parse_hint([self._fill(parts, arguments) for parts in self.segments], parameter=self._parameter)
+        assert filled is not None
+        return filled
+
+    def _fill(self, parts: list[tuple[str, str | None]], arguments: Mapping[str, Any]) -> str:
+        filled = ""
+        for text, name in parts:
+            filled += text
+            if name is not None:
+                value = arguments.get(name)
+                if type(value) is not str:
+                    found = _text(value)
+                    if found is None:
+                        raise InvalidHintTypeError(
+                            f"{self._parameter}: argument {name!r} must be {_NAMING} to name a place, got "
+                            f"{type(value).__name__}; pass a callable for another type"
+                        )
+                    if len(found) > _DIGITS_MAX and isinstance(value, int):
+                        raise InvalidHintError(
+                            f"{self._parameter}: argument {name!r} is an int of more than {_DIGITS_MAX} digits"
+                        )
+                    value = found
+                filled += value
+        return filled
+
+
 class Placement:
     """
     Where the jobs of a task go: a template such as ``["{doc_id}", "{section}"]``, a callable, or nowhere.
@@ -112,33 +183,29 @@ class Placement:
             uses a format or attribute.
     """
 
+    has_modes = False
+    """Whether each claim has a mode of its own, whatever the option *mode* says."""
+
     def __init__(self, hint: object, handler: Handler) -> None:
         self._handler = handler
         self._callable: Callable[..., object] | None = None
-        self._fixed: Path | None = None
-        self._segments: list[list[tuple[str, str | None]]] = []
-        self._names: frozenset[str] = frozenset()
+        self._template: _PathTemplate | None = None
         self._plain: tuple[str, ...] | None = None
         """The names of a template whose segments are nothing but one placeholder each."""
         self._pick: Callable[[Mapping[str, Any]], tuple[Any, ...]] = lambda _arguments: ()
         """Gives the arguments of these names."""
         self._known = _Recent()
-        if hint is None:
-            return
         if callable(hint):
             self._callable = hint
             return
         path = parse_hint(hint)
-        assert path is not None
-        self._segments = [
-            _parse(segment, handler, "queue_hint segment", "pass a callable, such as queue_hint=lambda doc: [str(doc)]")
-            for segment in path
-        ]
-        self._names = frozenset(name for parts in self._segments for _, name in parts if name is not None)
-        if not self._names:
-            self._fixed = tuple("".join(text for text, _ in parts) for parts in self._segments)
-        elif all(len(parts) == 1 and not parts[0][0] for parts in self._segments):
-            names = self._plain = tuple(name for parts in self._segments for _, name in parts if name is not None)
+        if path is None:
+            return
+        way_out = "pass a callable, such as queue_hint=lambda doc: [str(doc)]"
+        self._template = _PathTemplate(path, handler, "queue_hint", way_out)
+        segments = self._template.segments
+        if self._template.names and all(len(parts) == 1 and not parts[0][0] for parts in segments):
+            names = self._plain = tuple(name for parts in segments for _, name in parts if name is not None)
             # Of one name it would give no tuple.
             self._pick = itemgetter(*names) if len(names) > 1 else lambda arguments: (arguments[names[0]],)
 
@@ -173,34 +240,77 @@ class Placement:
         """
         if self._callable is not None:
             return parse_hint(self._callable(**self._handler.with_defaults(arguments)))
-        if not self._segments:
-            return self._fixed
-        if self._names:
-            if not self._names <= arguments.keys():
-                arguments = self._handler.with_defaults(arguments)
-            return parse_hint([self._fill(parts, arguments) for parts in self._segments])
-        return self._fixed
+        return None if self._template is None else self._template.path(arguments)
 
-    def _fill(self, parts: list[tuple[str, str | None]], arguments: Mapping[str, Any]) -> str:
-        filled = ""
-        for text, name in parts:
-            filled += text
-            if name is not None:
-                value = arguments.get(name)
-                if type(value) is not str:
-                    found = _text(value)
-                    if found is None:
-                        raise InvalidHintTypeError(
-                            f"queue_hint: argument {name!r} must be {_NAMING} to name a place, got "
-                            f"{type(value).__name__}; pass a callable for another type"
-                        )
-                    if len(found) > _DIGITS_MAX and isinstance(value, int):
-                        raise InvalidHintError(
-                            f"queue_hint: argument {name!r} is an int of more than {_DIGITS_MAX} digits"
-                        )
-                    value = found
-                filled += value
-        return filled
+
+class SeveralPlaces:
+    """
+    Where the jobs of a task go that claim several places: up to 64 templates with a mode each, or a callable.
+
+    Templates are those of `Placement`. A callable gets the arguments of the call by name, defaults included, and
+    returns what `Job.using` takes as *claims*; None is nowhere.
+
+    Raises:
+        InvalidHintError, InvalidHintTypeError: these are no claims, or too many; naming the first by its index.
+        HandlerError: as `Placement`.
+    """
+
+    has_modes = True
+
+    def __init__(self, claims: object, handler: Handler) -> None:
+        self._handler = handler
+        self._callable: Callable[..., object] | None = None
+        self._templates: list[tuple[_PathTemplate, Mode]] = []
+        self._fixed: tuple[Claim, ...] | None = None
+        """The claims, if they are the same for all calls."""
+        if callable(claims):
+            self._callable = claims
+            return
+        way_out = 'pass a callable, such as claims=lambda docs: [["docs", str(doc)] for doc in docs]'
+        self._templates = [
+            (
+                _PathTemplate(claim.path, handler, f"claims[{index}]", way_out),
+                parse_mode(claim.mode, parameter=f"claims[{index}] mode"),
+            )
+            for index, claim in enumerate(each_claim(claims))
+        ]
+        if not any(template.names for template, _ in self._templates):
+            self._fixed = self._filled({})
+
+    def claims(self, arguments: Mapping[str, Any], mode: Mode) -> tuple[Claim, ...]:
+        """
+        Return the claims of a call's job, as those of `Job.using` that are these.
+
+        Raises:
+            InvalidHintError: an argument names no place, or the callable gives no claims.
+        """
+        if self._callable is not None:
+            given = self._callable(**self._handler.with_defaults(arguments))
+            return () if given is None else parse_claims(given)
+        return self._filled(arguments) if self._fixed is None else self._fixed
+
+    def _filled(self, arguments: Mapping[str, Any]) -> tuple[Claim, ...]:
+        return normalise([Claim(template.path(arguments), mode) for template, mode in self._templates])
+
+
+def placement_of(handler: Handler, *, queue_hint: object, claims: object, has_mode: bool) -> Placement | SeveralPlaces:
+    """
+    Return where the jobs of a task go, by its options.
+
+    Args:
+        has_mode: the option *mode* is given too.
+
+    Raises:
+        InvalidJobTypeError: these options are not given together.
+        InvalidHintError, HandlerError: as `Placement` and `SeveralPlaces`.
+    """
+    if claims is None:
+        return Placement(queue_hint, handler)
+    if queue_hint is not None:
+        raise InvalidJobTypeError(PLACES_TWICE)
+    if has_mode:
+        raise InvalidJobTypeError(MODE_OF_NONE)
+    return SeveralPlaces(claims, handler)
 
 
 class UserTemplate:

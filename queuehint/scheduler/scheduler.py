@@ -15,7 +15,7 @@ from queuehint.errors import HandlerError, InvalidJobTypeError, PayloadError, sh
 from queuehint.handlers.context import Answer, JobContext
 from queuehint.handlers.error_rules import ErrorRules
 from queuehint.handlers.handler import Handler
-from queuehint.handlers.placement import HintTemplate, Placement, parse_user
+from queuehint.handlers.placement import ClaimTemplates, HintTemplate, parse_user, placement_of
 from queuehint.scheduler.dead_jobs import DeadShelf
 from queuehint.scheduler.draining import Draining
 from queuehint.scheduler.holds.holding import Holding
@@ -170,6 +170,7 @@ class Scheduler(Control, Draining, Holding, Scheduling):
         /,
         *,
         queue_hint: HintTemplate = None,
+        claims: ClaimTemplates = None,
         name: str | None = None,
         max_attempts: int = 5,
         max_losses: int = 3,
@@ -207,6 +208,9 @@ class Scheduler(Control, Draining, Holding, Scheduling):
             queue_hint: where its jobs go: a template such as ``["{doc_id}", "{section}"]``, filled from the call's
                 arguments and checked against the signature now; a callable that gets the arguments by name; None
                 for no place.
+            claims: several places, in place of *queue_hint*: up to 64 such templates, or pairs of one and its mode:
+                ``[["folders", "{source}"], (["docs", "{doc}"], "shared")]``, or `Claim` values; or a callable that gets
+                the arguments by name and returns such places without templates, or None. `Job.using` replaces them all.
             name: the task's name; by default the function's own. Unique in a scheduler: the same function again
                 (by qualified name) replaces it, another one is refused.
             max_attempts: counted attempts before it is FAILED, 1–1 000.
@@ -226,7 +230,7 @@ class Scheduler(Control, Draining, Holding, Scheduling):
             headers: what travels with its jobs and their children, names and values: at most 4 KiB.
             user: whose it is: a name, or a template such as ``"{author}"`` filled from the call's arguments; None, also
                 as the only argument in it, for nobody. Users take turns.
-            mode: ``"exclusive"``, or ``"shared"`` for jobs that may run beside others at the same place.
+            mode: of *queue_hint*: ``"exclusive"``, or ``"shared"`` for jobs that may run beside others at its place.
             on_retry: ``"hold"`` keeps the place during a back-off, ``"yield"`` gives it up.
             on_dead: what a job that is FAILED for good does with its place: ``"continue"`` frees it, ``"hold"`` keeps
                 it, ``"cancel_behind"`` cancels the jobs behind it.
@@ -267,6 +271,7 @@ class Scheduler(Control, Draining, Holding, Scheduling):
         options = dict(options)
         name = options.pop("name", None)
         user = options.pop("user", None)
+        claims = options.pop("claims", None)
         rules = ErrorRules(options.pop("fail_on", ()), options.pop("retry_on", None))
         aliases = check_items(options.pop("aliases", ()), parameter="aliases", most=ALIASES_MAX)
         aliases = [check_name(alias, parameter="aliases") for alias in aliases]
@@ -290,7 +295,7 @@ class Scheduler(Control, Draining, Holding, Scheduling):
         except PayloadError as error:
             what = error.path.removeprefix("$.")
             raise HandlerError(f"{name}(): {what} must have an annotation that travels: {error.problem}") from None
-        placement = Placement(queue_hint, handler)
+        placement = placement_of(handler, queue_hint=queue_hint, claims=claims, has_mode="mode" in options)
         for taken in (name, *aliases):
             existing = self._handlers.get(taken)
             if existing is not None and _identity(existing.function) != _identity(function):

@@ -147,6 +147,19 @@ def parse_claims(claims: object, *, parameter: str = "claims") -> tuple[Claim, .
     Check a job's claims and normalise them.
 
     Args:
+        claims: as for `each_claim`.
+
+    Raises:
+        InvalidHintTypeError, InvalidHintError: as `parse_hint`.
+    """
+    return normalise(each_claim(claims, parameter=parameter))
+
+
+def each_claim(claims: object, *, parameter: str = "claims") -> list[Claim]:
+    """
+    Check a job's claims and return each as it was given.
+
+    Args:
         claims: a list or tuple of up to 64 items: `Claim`, or a hint (claimed exclusively), or ``(hint, mode)``.
 
     Raises:
@@ -161,7 +174,7 @@ def parse_claims(claims: object, *, parameter: str = "claims") -> tuple[Claim, .
         raise InvalidHintError(f"{parameter} holds {_length(claims)} claims, limit {CLAIMS_MAX}")
     parsed = [_parse_claim(item, f"{parameter}[{index}]") for index, item in enumerate(items)]
     check_counted(parsed, parameter=parameter)
-    return normalise(parsed)
+    return parsed
 
 
 def check_counted(claims: Sequence[Claim], *, parameter: str = "claims") -> None:

@@ -61,10 +61,16 @@ NEVER_MEANT: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "a class of several lines": (lambda: JOB.using(user=type("a\nb", (), {})()), InvalidJobTypeError, r"got a\nb: "),
     "an option of calls": (
-        lambda: SCHED.job(claims=[["a"], ["b"]])(print),
+        lambda: SCHED.job(key="k")(print),
         InvalidJobTypeError,
-        "no option 'claims': it is one of each call, using(claims=...)",
+        "no option 'key': it is one of each call, using(key=...)",
     ),
+    "a hint and claims": (
+        lambda: SCHED.job(["a"], claims=[["b"]])(print),
+        InvalidJobTypeError,
+        "give queue_hint or claims, not both",
+    ),
+    "a mode of claims": (lambda: JOB.using(claims=[["b"]], mode="shared"), InvalidJobTypeError, "mode is that of q"),
     "an option of several lines": (lambda: SCHED.job(**{"a\nb": 1})(print), InvalidJobTypeError, r"no option 'a\nb'"),
     "a filter of several lines": (lambda: SCHED.stats_sync(**{"a\nb": 1}), InvalidJobTypeError, r"no filter 'a\nb'"),
     "a change of several lines": (lambda: SCHED.records.amend_sync("x", **{"a\nb": 1}), InvalidJobTypeError, r"a\nb"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from queuehint import BackendUnavailableError, JobState, Signal
+from queuehint import BackendUnavailableError, Claim, JobState, Signal
 from queuehint.backends.redis import session as redis_session
 from queuehint.cli.app import app
 from queuehint.cli.live import repeat
@@ -407,7 +407,9 @@ def test_a_job_of_an_application_is_checked_and_has_its_place(
         "from queuehint import Scheduler\n"
         f"sched = Scheduler({system.url!r}, namespace={system.namespace!r})\n"
         "@sched.job(queue_hint=['{doc}'])\n"
-        "def save(doc: str, day: datetime.date, times: int = 1) -> None: ...\n",
+        "def save(doc: str, day: datetime.date, times: int = 1) -> None: ...\n"
+        "@sched.job(claims=[['folders', '{source}'], (['folders', '{target}'], 'shared')])\n"
+        "def move(source: str, target: str = 'trash') -> None: ...\n",
         "utf-8",
     )
 
@@ -421,11 +423,15 @@ def test_a_job_of_an_application_is_checked_and_has_its_place(
     moved = enqueue("save", '{"doc": "d", "day": "2026-01-31"}', "--path", "{doc}:x")
     spec = system.sched.get_sync(json.loads(moved.stdout)["id"]).spec
     assert [claim.path for claim in spec.claims] == [("{doc}", "x")]
+    several = enqueue("move", '{"source": "a"}')
+    spec = system.sched.get_sync(json.loads(several.stdout)["id"]).spec
+    assert spec.claims == (Claim(("folders", "a")), Claim(("folders", "trash"), "shared"))
     for words, said in (
         (("save", '{"doc": "d", "day": "2026-01-31", "times": "3"}'), "times"),
         (("save", '{"doc": "d"}'), "day"),
+        (("move", '{"source": "a", "target": ""}'), "claims[1] segment 1 is empty"),
         (("save", '{"doc": "d", "day": "soon"}'), "$.day"),
-        (("nosuch",), "there is no task 'nosuch'; there are save"),
+        (("nosuch",), "there is no task 'nosuch'; there are move, save"),
     ):
         refused = enqueue(*words)
         assert refused.exit_code in {1, 2}

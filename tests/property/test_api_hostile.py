@@ -320,7 +320,7 @@ WORDS: dict[str, list[str]] = {
     "part": [*Filter.__annotations__, "a\nb"],
     "paging": [*Paging.__annotations__, "a\nb"],
     "ownership": [*Ownership.__annotations__, "a\nb"],
-    "options": [*WORKER_OPTIONS, *TASK_OPTIONS, "name", "a\nb"],
+    "options": [*WORKER_OPTIONS, *TASK_OPTIONS, "claims", "name", "a\nb"],
 }
 """Keyword arguments for calls that accept any."""
 BAD: Any = type("Bad", (), {})()

@@ -99,6 +99,20 @@ def called_contextual_plain(ctx: JobContext) -> datetime:
 async def placed(doc: str) -> None: ...
 
 
+@sched.job(claims=[["folders", "{source}"], (["docs", "{doc}"], "shared"), PlaceClaim(("all",))])
+async def moved(source: str, doc: str) -> int:
+    return 1
+
+
+@sched.job(claims=[["folders", "{source}"], ["folders", "{target}"]], max_attempts=3)
+def moved_plain(source: str, target: str) -> str:
+    return target
+
+
+@sched.job(claims=lambda docs: [["docs", doc] for doc in docs])
+async def tagged(docs: list[str]) -> None: ...
+
+
 @sched.job(backoff=[1, 2.5, timedelta(minutes=1)], fail_on=(ValueError, KeyError), retry_on=OSError)
 async def raising(doc: str) -> int:
     match doc:
@@ -212,6 +226,13 @@ async def answers_are_no_results() -> None:
     assert_type((await sched.run(parent, doc="a")).id, str)
 
 
+async def places_in_a_declaration_keep_the_type() -> None:
+    assert_type(await moved.enqueue("a", "b"), JobHandle[int])
+    assert_type(moved_plain.enqueue_sync("a", target="b").result_sync(), str)
+    await tagged.enqueue(["a"])
+    await moved.enqueue("a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
 async def using_keeps_the_type() -> None:
     other = bare.using(priority=5, user="ann", delay=timedelta(seconds=2), queue_hint=None).using(key=None)
     assert_type(await other.enqueue("a", 1), JobHandle[int])
@@ -260,6 +281,7 @@ async def children_are_typed_like_their_handlers(ctx: JobContext, docs: list[str
 def options_are_words_and_numbers() -> None:
     bare.using(on_retry="hold", on_dead="cancel_behind", on_dependency_failure="run", on_conflict="replace")
     bare.using(claims=[["a"], (["b"], "shared"), PlaceClaim(("c",))], run_at=datetime.max, timeout=None)
+    sched.job(claims=[(["a"], "both")])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     bare.using(on_retry="block")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     bare.using(on_dead="drop")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     bare.using(on_conflict="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -269,7 +269,7 @@ def test_an_option_that_is_given_as_an_argument_is_told_where_it_goes() -> None:
 def test_signatures_name_the_options_that_are_fields_and_those_by_hand() -> None:
     assert inspect.signature(Job.using).parameters.keys() - {"self"} == USING
     (declared,) = [each for each in get_overloads(Scheduler.job) if "pool" in inspect.signature(each).parameters]
-    of_functions = {"aliases", "fail_on", "name", "process", "queue_hint", "retry_on", "upgrade", "user"}
+    of_functions = {"aliases", "claims", "fail_on", "name", "process", "queue_hint", "retry_on", "upgrade", "user"}
     assert inspect.signature(declared).parameters.keys() - {"self", "hint"} == TASK_OPTIONS | of_functions
     for option in POLICY_OPTIONS:
         default = inspect.signature(declared).parameters[option].default
