@@ -136,25 +136,25 @@ def pruned(value: Any, access: Access, *, shows: bool = False) -> Any:
 
 
 @pruned.register(JobRecord)
-def _(value: JobRecord, access: Access, *, shows: bool = False) -> JobRecord:
+def _pruned_record(value: JobRecord, access: Access, *, shows: bool = False) -> JobRecord:
     spec = pruned(value.spec, access, shows=shows)
     return attrs.evolve(value, spec=spec, token=None, result=value.result if shows else None)
 
 
 @pruned.register(JobSpec)
-def _(value: JobSpec, access: Access, *, shows: bool = False) -> JobSpec:
+def _pruned_spec(value: JobSpec, access: Access, *, shows: bool = False) -> JobSpec:
     claims = tuple([claim for claim in value.claims if access.holds(claim.path)])
     arguments, headers = (value.arguments, value.headers) if shows else (b"", ())
     return attrs.evolve(value, claims=claims, arguments=arguments, headers=headers)
 
 
 @pruned.register(Event)
-def _(value: Event, access: Access, *, shows: bool = False) -> Event:
+def _pruned_event(value: Event, access: Access, *, shows: bool = False) -> Event:
     return attrs.evolve(value, claims=tuple([claim for claim in value.claims if access.holds(claim.path)]))
 
 
 @pruned.register(Reason)
-def _(value: Reason, access: Access, *, shows: bool = False) -> Reason:
+def _pruned_reason(value: Reason, access: Access, *, shows: bool = False) -> Reason:
     """Leave out the place where it waits if that is another's, and what is said of workers and of others' users."""
     if not access.scope:
         return value
@@ -166,7 +166,7 @@ def _(value: Reason, access: Access, *, shows: bool = False) -> Reason:
 
 
 @pruned.register(op.Limits)
-def _(value: op.Limits, access: Access, *, shows: bool = False) -> op.Limits:
+def _pruned_limits(value: op.Limits, access: Access, *, shows: bool = False) -> op.Limits:
     def is_own(state: LimitState) -> bool:
         return state.limit.path is not None and access.holds(state.limit.path)
 
@@ -174,7 +174,7 @@ def _(value: op.Limits, access: Access, *, shows: bool = False) -> op.Limits:
 
 
 @pruned.register(op.Pauses)
-def _(value: op.Pauses, access: Access, *, shows: bool = False) -> op.Pauses:
+def _pruned_pauses(value: op.Pauses, access: Access, *, shows: bool = False) -> op.Pauses:
     def is_own(state: PauseState) -> bool:
         return state.filter.path is not None and access.holds(state.filter.path)
 

@@ -58,8 +58,9 @@ async def test_events_have_their_numbers_and_go_on_behind_the_last_one(sched: Sc
 
 
 async def test_stream_begins_with_its_position_so_that_nothing_is_lost_before_the_first_event(
-    sched: Scheduler, board: WebClient
+    sched: Scheduler, board: WebClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(events, "PING_S", 60)
     first = await board.stream("/events", lambda text: "\n\n" in text)
     assert first.text == "id: 0\n\n"
     await sched.submit([spec("a", "doc1")])

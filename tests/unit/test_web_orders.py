@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from queuehint import Fail, JobSpec, JobState, Scheduler
+from queuehint.errors import QueueFullError
+from queuehint.handlers.codec import JsonCodec
 from queuehint.values.hint import Claim
 from queuehint.web import Access, make_app, orders
 from queuehint.web.board import ROUTES
+from queuehint.web.problems import failure
 from tests.web_client import WebClient
 
 ALL = Access(name="ann", write=True, arguments=True)
@@ -74,6 +77,34 @@ async def test_enqueue_is_idempotent_by_id(sched: Scheduler, board: WebClient) -
     )
     await sched.drain(include_scheduled=True)
     assert await sched.handle("a").result() == 7
+
+
+async def test_arguments_are_written_by_the_codec_of_the_application() -> None:
+    sched = Scheduler(codec=Reversed())
+    board = WebClient(make_app(sched, auth=lambda _: ALL))
+    await board.post(f"{API}/jobs", {"jobs": [body("a", arguments={"n": 7})]})
+    record = await sched.get("a")
+    assert (record.spec.arguments, sched.records.arguments_of(record)) == (b'}7:"n"{', {"n": 7})
+
+
+class Reversed(JsonCodec):
+    """Writes JSON from its end."""
+
+    def dumps(self, *args: Any, **options: Any) -> bytes:
+        return super().dumps(*args, **options)[::-1]
+
+    def loads(self, payload: bytes, *args: Any) -> Any:
+        return super().loads(payload[::-1], *args)
+
+
+async def test_queue_that_is_full_says_when_to_try_again(sched: Scheduler, board: WebClient) -> None:
+    await sched.limit(["doc1"], max_pending=1)
+    await sched.submit([spec("b", "doc1")])
+    answer = await board.post(f"{API}/jobs", {"jobs": [body("c", "doc1")]})
+    assert answer.status == 429
+    error = QueueFullError("doc1", 1, 1, retry_after_s=2.4)
+    assert failure(error).headers["retry-after"] == "2"
+    assert "retry-after" not in failure(QueueFullError("doc1", 1, 1)).headers
 
 
 async def test_jobs_of_one_request_depend_on_one_another_by_name(sched: Scheduler, board: WebClient) -> None:

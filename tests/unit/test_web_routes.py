@@ -93,6 +93,18 @@ async def test_workers_and_users_are_listed(sched: Scheduler, board: WebClient) 
     assert "query.service is missing" in (await board.get("/api/v1/users")).json["detail"]
 
 
+async def test_job_shows_its_result_if_it_is_asked_for(sched: Scheduler, board: WebClient) -> None:
+    @sched.job(name="save")
+    async def save() -> str:
+        return "a secret"
+
+    await sched.submit([spec("a")])
+    await sched.drain()
+    assert "a secret" not in (await board.get("/api/v1/jobs")).text
+    assert (await board.get("/api/v1/jobs/a")).json["result"] is None
+    assert (await board.get("/api/v1/jobs/a?arguments=1")).json["result"]["value"] == {"result": "a secret"}
+
+
 async def test_why_answers_a_chain(sched: Scheduler, board: WebClient) -> None:
     await sched.submit([spec("a", "doc1"), spec("b", "doc1")])
     (reason,) = (await board.get("/api/v1/jobs/b/why")).json["reasons"]

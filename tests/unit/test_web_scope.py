@@ -72,6 +72,13 @@ async def test_chain_ends_before_the_first_job_of_another_scope(sched: Scheduler
     assert (await board.get(f"{API}/jobs/barrier/why")).status == 404
 
 
+async def test_reason_of_a_job_names_jobs_of_its_scope_alone(sched: Scheduler, board: WebClient) -> None:
+    await sched.submit([spec("barrier", ()), spec("a", ("t1",))])
+    (reason,) = (await board.get(f"{API}/jobs/a/why")).json["reasons"]
+    assert (reason["kind"], reason["jobs"], reason["path_key"]) == ("place", [], "root")
+    assert "barrier" not in json.dumps(reason)
+
+
 async def test_order_on_jobs_of_another_scope_finds_none(sched: Scheduler, board: WebClient) -> None:
     await sched.submit([spec("a", ("t1",)), spec("b", ("t2",))])
     assert (await board.post(f"{API}/cancel", {"ids": ["b", "a"]})).json["verdicts"] == [
