@@ -37,6 +37,7 @@ from queuehint.values.outcome import Progress, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractAsyncContextManager
 
     from benchmarks.guard.comparison import Table
     from queuehint.backends.redis.transport import Send
@@ -492,6 +493,11 @@ class Lives:
         await serial.enqueue_many([("hot",)] * ONES)
         table["drain, one line"] = await self._drain(BATCH, ONES)
         table["from enqueue to start"] = await self._started()
+        holds = [self._scheduler.exclusive([f"held-{number}"]) for number in range(ONES)]
+        table["hold a place"] = await self._counted(ONES, *map(_passed_through, holds))
+        await self._scheduler.limit(["service"], BATCH)
+        permits = [self._scheduler.permit(["service"]) for _ in range(ONES)]
+        table["permit"] = await self._counted(ONES, *map(_passed_through, permits))
         await self._scheduler.close()
         return table
 
@@ -543,6 +549,11 @@ class Lives:
 
     def _so_far(self) -> tuple[int, int]:
         return self._calls.count, self._loop.turns
+
+
+async def _passed_through(block: AbstractAsyncContextManager[Any]) -> None:
+    async with block:
+        pass
 
 
 def _client_figures(begun: tuple[int, int], ended: tuple[int, int], jobs: int) -> dict[str, float]:

@@ -149,4 +149,5 @@ class Holding(Hosting):
             priority=priority,
             cost=check_int(cost, parameter="cost", least=1, most=COST_MAX),
             owner=lambda: innermost_of(self.backend) or owner,
+            is_permit=True,
         )

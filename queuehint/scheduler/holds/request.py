@@ -13,7 +13,6 @@ from queuehint.clock import now_s
 from queuehint.errors import JobCanceledError, LeaseLostError, ResultTimeoutError
 from queuehint.operations import Enqueue, Exchange, Renew, Verdict
 from queuehint.scheduler.holds.hold import Hold
-from queuehint.values.hint import is_counted
 from queuehint.values.ids import new_id
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
 POOL_PREFIX: Final = "@"
 WAIT_CEILING_S = 5.0
-RETENTION_MS: Final = 60_000
-PERMIT_RETENTION_MS: Final = 10_000
+_OF_PLACES: Final = Policy(max_attempts=1, max_losses=1, retention_ms=60_000)
+_OF_PERMITS: Final = Policy(max_attempts=1, max_losses=1, retention_ms=10_000)
 
 
 @attrs.frozen(kw_only=True)
@@ -41,6 +40,7 @@ class Asked:
 
     Args:
         claims: of an exclusive section one with a place, of a permit one without.
+        is_permit: whether it is room of a limit, and no place.
         lease_ms: how long it is held when its caller dies.
         timeout_ms: how long to wait for it; None for ever.
         refuse: raises where waiting is not allowed; called on entering, which may be elsewhere than where it was made.
@@ -55,11 +55,7 @@ class Asked:
     priority: int = Priority.NORMAL
     cost: int = 1
     owner: Callable[[], Owner | None] = lambda: None
-
-    @property
-    def is_permit(self) -> bool:
-        """Whether it is room of a limit, and no place."""
-        return is_counted(self.claims)
+    is_permit: bool = False
 
     @property
     def task(self) -> str:
@@ -69,8 +65,8 @@ class Asked:
     @property
     def policy(self) -> Policy:
         """The policy of that job."""
-        retention_ms = PERMIT_RETENTION_MS if self.is_permit else RETENTION_MS
-        return Policy(max_attempts=1, max_losses=1, retention_ms=retention_ms, cost=self.cost)
+        policy = _OF_PERMITS if self.is_permit else _OF_PLACES
+        return policy if self.cost == 1 else attrs.evolve(policy, cost=self.cost)
 
 
 class Request:
