@@ -59,6 +59,7 @@ async def confirm(asker: Asker, request: Request) -> Response:
         "fields": kept,
         "back": back_of(asker, request, fields),
         "inputs": [],
+        "named": [],
         "danger": False,
         **said,
     }
@@ -66,15 +67,18 @@ async def confirm(asker: Asker, request: Request) -> Response:
     return render(asker, request, template, title=view["question"], ask=view, live=False)
 
 
-def _lines(chosen: Chosen) -> list[str]:
-    """Return some of the jobs that an order touches, as lines."""
+def _named(chosen: Chosen) -> list[str]:
+    """Return some of the jobs that an order touches, a line each."""
     lines = [f"{record.spec.task} {record.id} {' '.join(record.queue_keys[:1])}".rstrip() for record in chosen.named]
     rest = chosen.count - len(lines)
-    if lines and rest > 0:
-        lines.append(f"and {words.number(rest)} more")
+    return [*lines, f"and {words.number(rest)} more"] if lines and rest > 0 else lines
+
+
+def _lines(chosen: Chosen, *more: str) -> list[str]:
+    """Return what else is said of an order, in sentences."""
     if chosen.count > REACHED_MAX:
-        lines.append(f"One order reaches {words.number(REACHED_MAX)} of them; give it again for the rest.")
-    return lines
+        return [f"One order reaches {words.number(REACHED_MAX)} of them; give it again for the rest.", *more]
+    return list(more) if chosen.count else []
 
 
 def _question(verb: str, chosen: Chosen, noun: str) -> str:
@@ -85,7 +89,8 @@ async def _ask_cancel(asker: Asker, fields: Fields) -> dict[str, Any]:
     chosen = await choose(asker, fields, UNFINISHED)
     return {
         "question": _question("cancel", chosen, "unfinished job"),
-        "lines": [*_lines(chosen), *(["Running ones are told to stop."] if chosen.count else [])],
+        "named": _named(chosen),
+        "lines": _lines(chosen, "Running ones are told to stop."),
         "label": f"Cancel {words.counted(chosen.count, 'job')}",
         "keep": "Keep them",
         "count": chosen.count,
@@ -102,6 +107,7 @@ async def _ask_redrive(asker: Asker, fields: Fields) -> dict[str, Any]:
     rate = {"name": "rate", "label": "Jobs a second", "type": "number", "value": redriving.RATE, "min": 1, "max": 200}
     return {
         "question": _question("redrive", chosen, "dead job"),
+        "named": _named(chosen),
         "lines": lines,
         "label": f"Redrive {words.counted(chosen.count, 'job')}",
         "keep": "Leave them",
@@ -114,7 +120,8 @@ async def _ask_discard(asker: Asker, fields: Fields) -> dict[str, Any]:
     chosen = await choose(asker, fields, (JobState.FAILED,))
     return {
         "question": _question("discard", chosen, "dead job"),
-        "lines": [*_lines(chosen), "They become canceled; places they hold are free, and what waits for them is told."],
+        "named": _named(chosen),
+        "lines": _lines(chosen, "They become canceled; places they hold are free, and what waits for them is told."),
         "label": f"Discard {words.counted(chosen.count, 'job')}",
         "keep": "Keep them",
         "count": chosen.count,
