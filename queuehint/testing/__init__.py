@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         read_trace,
         trace_lines,
     )
+    from queuehint.testing.wakes.story import WaitingQueue
 
 _MODULES: dict[str, str] = {
     "BackendConformance": "contract",
@@ -86,6 +87,7 @@ _MODULES: dict[str, str] = {
     "TraceEvent": "trace",
     "TraceJob": "trace",
     "TraceReport": "trace",
+    "WaitingQueue": "wakes.story",
     "Wanted": "assertions",
     "all_enqueued": "assertions",
     "all_enqueued_sync": "assertions",
@@ -140,6 +142,7 @@ __all__ = [
     "TraceEvent",
     "TraceJob",
     "TraceReport",
+    "WaitingQueue",
     "Wanted",
     "all_enqueued",
     "all_enqueued_sync",

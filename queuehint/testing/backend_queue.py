@@ -13,7 +13,7 @@ from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from queuehint.backends.base import Backend
-    from queuehint.testing.queue_story import Ended
+    from queuehint.testing.histories.history import Ended
     from queuehint.testing.trace import TraceJob
 
 

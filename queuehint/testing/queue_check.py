@@ -32,38 +32,39 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-from hypothesis import HealthCheck, Phase, Verbosity, given, settings
-from hypothesis import seed as seeded
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
+from queuehint.testing.arguments import off_the_loop
+from queuehint.testing.histories.history import JOBS_MAX, OUTCOMES, Ended, History, counted
+from queuehint.testing.histories.search import search
 from queuehint.testing.queue_story import (
-    JOBS_MAX,
-    OUTCOMES,
     CancelStep,
-    Ended,
     EndStep,
     EnqueueStep,
     QueueUnderTest,
     StartStep,
     Step,
     Story,
-    counted,
 )
 from queuehint.testing.strategies.arguments import check_amount, check_choices, check_strategy
 from queuehint.testing.trace import Rule, TraceError
+from queuehint.testing.wakes.check import WakeSearch, probe
 from queuehint.values.hint import Claim
 from queuehint.values.spec import JobSpec
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
+    from queuehint.testing.wakes.story import WaitingQueue, WakeStory
+
 FEATURES: Final = ("edges", "shared", "several", "unplaced")
 """Features that a queue may declare."""
 SLOTS: Final = (3, 1, 2)
+WORKERS: Final = (2, 3)
 FEW_JOBS: Final = 5
 """Most histories have no more jobs than these: what goes wrong goes wrong with few, and more often."""
 SLOTS_MAX: Final = 16
@@ -79,7 +80,7 @@ class QueueFaultError(TraceError):
     .. versionadded:: 1.0.0
     """
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, story: History) -> None:
         super().__init__(story.faults)
         self.jobs = tuple(story.jobs)
         self.steps = tuple(story.steps)
@@ -98,6 +99,8 @@ class QueueReport:
         jobs, starts, retries, failures, cancels: how many, in all of them.
         jobs_max, depth_max: the most jobs of a history, and the most segments of a path.
         not_tried: what never came, in words, with what to say so that it does.
+        side_by_side: how many of the histories were of calls side by side.
+        switches: how often another caller went on in the midst of a call, in all of these.
 
     .. versionadded:: 1.0.0
     """
@@ -111,6 +114,8 @@ class QueueReport:
     jobs_max: int
     depth_max: int
     not_tried: tuple[str, ...]
+    side_by_side: int = 0
+    switches: int = 0
 
     def __str__(self) -> str:
         said = (
@@ -119,6 +124,8 @@ class QueueReport:
             f"{counted(self.retries, 'retry')}, {counted(self.failures, 'failure')}, "
             f"{counted(self.cancels, 'cancellation')}"
         )
+        if self.side_by_side:
+            said += f"\n{self.side_by_side} of them of calls side by side, with {counted(self.switches, 'switch')}"
         return "\n".join([said, *[f"not tried: {each}" for each in self.not_tried]])
 
 
@@ -145,6 +152,17 @@ _ALIKE = (
     (("é",), ("e\u0301",)),
 )
 """Paths that do not conflict, and are alike to code that compares text, joins segments, ignores case, or normalizes."""
+
+_ROWS = tuple(
+    tuple(JobSpec(id="a", task="task", claims=(Claim(path),)) for path in paths)
+    for paths in (
+        (("doc1",),),
+        (("doc1",), ("doc1",)),
+        (("doc1",), ("doc2",)),
+        (("doc1",), ("doc1", "a"), ("doc1", "b")),
+    )
+)
+"""The jobs of histories in which each call is stopped at each of its steps."""
 
 
 @attrs.frozen
@@ -210,7 +228,7 @@ def _plans(
 
 
 def check_queue(
-    factory: Callable[[], QueueUnderTest],
+    factory: Callable[[], QueueUnderTest | WaitingQueue],
     *,
     jobs: SearchStrategy[JobSpec] | None = None,
     outcomes: Collection[Ended] = OUTCOMES,
@@ -219,6 +237,7 @@ def check_queue(
     shared: bool | None = None,
     several: bool | None = None,
     unplaced: bool | None = None,
+    wakes: bool = False,
     slots: int | None = None,
     max_jobs: int = 8,
     max_steps: int = 20,
@@ -244,11 +263,17 @@ def check_queue(
         several: jobs have several claims too, unless *jobs* says what they have.
         unplaced: jobs without a place come too, with no claim, unless *jobs* says what they have. *edges*, *shared*,
             *several* and *unplaced* are by default what the queue has in an attribute ``features``.
-        slots: how many jobs run at once, 1–16; by default one to three.
+        wakes: the queue has a method ``take``, which waits for a job (`WaitingQueue`): a producer and workers call it
+            side by side, as tasks of one loop or as threads, one of which goes on at a time, and their calls are
+            interleaved in many ways. A worker that waits while a job is ready has lost its wake-up. A queue that has
+            ``start`` too is checked as ever before.
+        slots: how many jobs run at once, 1–16; by default one to three. With *wakes* how many workers there are; by
+            default two or three.
         max_jobs: how many jobs a history has at most, 1–26. Most have no more than five.
         max_steps: how many steps are made up for a history at most; then what is there runs and ends.
         rules: which rules to look at.
-        max_examples: how many histories are tried before the queue is acquitted.
+        max_examples: how many histories are tried before the queue is acquitted; with *wakes* as many in which one
+            call is stopped, and as many more in which calls are stopped by chance.
         seed: the same histories each time; None for others.
 
     Returns:
@@ -267,6 +292,8 @@ def check_queue(
         check_strategy("jobs", jobs)
     check_amount("max_jobs", max_jobs, most=JOBS_MAX)
     check_amount("max_steps", max_steps, most=1000)
+    if type(wakes) is not bool:
+        raise InvalidArgument(f"wakes={wakes!r} must be True or False")
     if slots is not None:
         check_amount("slots", slots, most=SLOTS_MAX)
     check_amount("max_examples", max_examples, most=10**9)
@@ -274,7 +301,9 @@ def check_queue(
         raise InvalidArgument(f"seed={seed!r} must be an int, or None")
     looked_at = frozenset(map(Rule, check_choices("rules", rules, list(Rule))))
     ends = check_choices("outcomes", outcomes, OUTCOMES)
-    features = _features(factory)
+    make_queue: Callable[[], Any] = factory
+    known = off_the_loop(lambda: probe(factory)) if wakes else None
+    features = _features(make_queue) if known is None or known.has_start else _checked_features(known.features)
     can = {
         name: name in features if said is None else said
         for name, said in (
@@ -301,17 +330,37 @@ def check_queue(
         if jobs is None
         else [plans([jobs]), plans([jobs], in_rows=True)]
     )
-    tried = _Tried()
-    for number, world in enumerate(worlds):
-        search = partial(_search, factory, world, looked_at, seed, tried)
+    tried = _Tried(wakes=wakes)
+
+    def play(plan: _Plan, jobs_max: int) -> Story:
+        story = Story(make_queue(), plan.slots, min(plan.jobs_max, jobs_max))
+        story.play(plan.steps, plan.ends)
+        tried.add(story)
+        return story
+
+    for number, world in enumerate(worlds if known is None or known.has_start else []):
+        look = partial(search, world, rules=looked_at, seed=seed)
         share = (max_examples + number) // len(worlds)
-        convicted = story = search(share, max_jobs) if share else None
+        convicted = story = look(partial(play, jobs_max=max_jobs), max_examples=share) if share else None
         # A shrinker does not get from one kind of counterexample to a smaller one of another kind: look for it afresh.
         while story is not None and len(story.jobs) > 1:
-            convicted, story = story, search(max(1, max_examples // 8), len(story.jobs) - 1)
+            fewer = partial(play, jobs_max=len(story.jobs) - 1)
+            convicted, story = story, look(fewer, max_examples=max(1, max_examples // 8))
         if convicted is not None:
-            convicted = _shortened(factory, convicted, looked_at)
+            convicted = _shortened(make_queue, convicted, looked_at)
             raise QueueFaultError(convicted) from convicted.error
+    if known is not None:
+        side_by_side = WakeSearch(factory, known.make, rules=looked_at, seed=seed, see=tried.add_side_by_side)
+        workers = WORKERS if slots is None else (slots,)
+        rows = [(row, workers[0]) for row in _ROWS] + [(_ROWS[-1], each) for each in workers[1:]]
+        sweep = partial(side_by_side.sweep, rows, max_examples=max_examples)
+        lost = off_the_loop(sweep) if jobs is None else None
+        if lost is None:
+            specs = st.one_of(make(_DOCUMENTS), make(_FAMILY)) if jobs is None else jobs
+            draw = partial(side_by_side.draw, specs, outcomes=ends, workers=workers, max_examples=max_examples)
+            lost = off_the_loop(partial(draw, max_jobs=min(max_jobs, FEW_JOBS)))
+        if lost is not None:
+            raise QueueFaultError(lost) from lost.error
     return tried.report()
 
 
@@ -319,19 +368,31 @@ def _features(factory: Callable[[], QueueUnderTest]) -> frozenset[str]:
     """Return what a queue says that it can do."""
     queue = factory()
     story = Story(queue, 1, 1)
-    said = check_choices("features", getattr(queue, "features", FEATURES[:0]), FEATURES, may_be_empty=True)
+    said = _checked_features(getattr(queue, "features", ()))
     story.close()
-    return frozenset({*said, *(["cancels"] if callable(getattr(queue, "cancel", None)) else [])})
+    return said | {"cancels"} if callable(getattr(queue, "cancel", None)) else said
+
+
+def _checked_features(said: object) -> frozenset[str]:
+    return frozenset(check_choices("features", said, FEATURES, may_be_empty=True))
 
 
 class _Tried:
     """Counts of all histories."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, wakes: bool) -> None:
+        self._wakes = wakes
         self._counts = Counter[str]()
         self._jobs_max = self._depth_max = 0
 
-    def add(self, story: Story) -> None:
+    def add_side_by_side(self, story: WakeStory) -> None:
+        """Count what came in a history of calls side by side."""
+        self.add(story)
+        self._counts["side_by_side"] += 1
+        self._counts["switches"] += story.switches
+        self._counts["time_outs"] += story.time_outs
+
+    def add(self, story: History) -> None:
         """Count what came in a history."""
         self._counts.update(event.kind for event in story.events)
         self._counts["histories"] += 1
@@ -357,6 +418,14 @@ class _Tried:
             "several": 'jobs with several claims (features = {"several"}, or several=True)',
             "unplaced": 'jobs without a place (features = {"unplaced"}, or unplaced=True)',
         }
+        not_tried = [text for name, text in missing.items() if not counts[name]]
+        if not self._wakes:
+            not_tried.append("calls side by side, and what wakes a worker that waits (a method take, and wakes=True)")
+        else:
+            not_tried.append("side by side: cancellations, dependencies, several producers")
+        if counts["time_outs"]:
+            waits = counted(counts["time_outs"], "wait")
+            not_tried.append(f"wake-ups behind time-outs: {waits} ended by time, where a wake-up may have been lost")
         return QueueReport(
             histories=counts["histories"],
             jobs=counts["jobs"],
@@ -366,46 +435,10 @@ class _Tried:
             cancels=counts["canceled"],
             jobs_max=self._jobs_max,
             depth_max=self._depth_max,
-            not_tried=tuple([text for name, text in missing.items() if not counts[name]]),
+            not_tried=tuple(not_tried),
+            side_by_side=counts["side_by_side"],
+            switches=counts["switches"],
         )
-
-
-def _search(
-    factory: Callable[[], QueueUnderTest],
-    plans: SearchStrategy[_Plan],
-    rules: Collection[Rule],
-    seed: int | None,
-    tried: _Tried,
-    max_examples: int,
-    max_jobs: int,
-) -> Story | None:
-    """Return the smallest history with so many jobs that breaks a rule, None if none was found."""
-    found: list[Story] = []
-
-    @settings(
-        max_examples=max_examples,
-        phases=(Phase.generate, Phase.shrink),
-        database=None,
-        deadline=None,
-        derandomize=False,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        verbosity=Verbosity.quiet,
-    )
-    @given(plans)
-    def convict(plan: _Plan) -> None:
-        story = Story(factory(), plan.slots, min(plan.jobs_max, max_jobs))
-        story.play(plan.steps, plan.ends)
-        tried.add(story)
-        if story.breaks(rules):
-            found[:] = [story]
-            raise _Convicted
-
-    try:
-        (convict if seed is None else seeded(seed)(convict))()
-    except _Convicted:
-        return found[0]
-    return None
 
 
 def _shortened(factory: Callable[[], QueueUnderTest], story: Story, rules: Collection[Rule]) -> Story:
@@ -419,7 +452,3 @@ def _shortened(factory: Callable[[], QueueUnderTest], story: Story, rules: Colle
         else:
             left_out += 1
     return story
-
-
-class _Convicted(Exception):  # noqa: N818 - no error, but a way out
-    """Ends one history; never seen outside."""

@@ -33,7 +33,7 @@ def run(name: str) -> str:
 
 
 def test_every_program_is_shown() -> None:
-    assert set(SHOWN) == {file.stem for file in QUEUES.glob("*.py")} == {"fifo", "locks", "retries", "places"}
+    assert set(SHOWN) == {file.stem for file in QUEUES.glob("*.py")} == {"fifo", "locks", "retries", "places", "waits"}
 
 
 @pytest.mark.parametrize("name", SHOWN)

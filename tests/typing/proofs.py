@@ -15,6 +15,7 @@ from queuehint.testing import (
     Fault,
     FaultPlan,
     QueueFaultError,
+    QueueReport,
     QueueUnderTest,
     ReferenceModel,
     Rule,
@@ -23,6 +24,7 @@ from queuehint.testing import (
     TraceEvent,
     TraceJob,
     TraceReport,
+    WaitingQueue,
     backoffs,
     check_queue,
     check_trace,
@@ -104,6 +106,22 @@ class Numbering:
         return 1
 
     def end(self, job_id: str, outcome: str) -> None: ...
+
+
+class Waiting:
+    def enqueue(self, job: TraceJob) -> None: ...
+
+    async def take(self) -> str | None:
+        return None
+
+    def end(self, job_id: str, outcome: str) -> None: ...
+
+
+def a_queue_that_waits_has_three_others() -> None:
+    waiting: WaitingQueue = Waiting()
+    assert_type(check_queue(Waiting, wakes=True), QueueReport)
+    assert_type(check_queue(lambda: waiting, wakes=True).switches, int)
+    check_queue(Waiting, wakes="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def a_queue_has_three_methods() -> None:

@@ -88,12 +88,17 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         while owner is not None and self.can_step(None):
             self.step(None)
 
-    def time_out(self) -> int | None:
-        """Where nothing can go on, have the nearest time-out strike; return its owner, None if there is none."""
+    def time_out(self, of: int | None = None) -> int | None:
+        """
+        Where nothing can go on, have the nearest time-out strike; return its owner, None if there is none.
+
+        Args:
+            of: an owner, whose time-outs alone count.
+        """
         waiting = [
             (first.when() - timers.now_s, str(owner), owner)
             for owner, timers in self._timers.items()
-            if (first := timers.first()) is not None
+            if of in {None, owner} and (first := timers.first()) is not None
         ]
         if not waiting:
             return None

@@ -1,0 +1,518 @@
+"""Queues of a few lines whose `take` waits: lost wake-ups and missing locks are convicted, right ones acquitted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.errors import InvalidArgument
+
+from queuehint import JobSpec
+from queuehint.testing import QueueFaultError, QueueReport, TraceJob, WaitingQueue, check_queue
+from queuehint.testing.histories.history import Ended
+from queuehint.testing.wakes import threads
+from queuehint.testing.wakes.locks import IN_CHARGE
+from queuehint.values.hint import conflict
+from tests.support import thorough
+
+
+class Places:
+    """The jobs of a queue, in order of arrival, and those that run; no lock at all."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, TraceJob] = {}
+        self.running: set[str] = set()
+
+    def find(self) -> str | None:
+        before: list[TraceJob] = []
+        for job in list(self.jobs.values()):
+            if job.id not in self.running and not any(conflict(job.claims, other.claims) for other in before):
+                return job.id
+            before.append(job)
+        return None
+
+    def leave(self, job_id: str, outcome: Ended) -> None:
+        self.running.remove(job_id)
+        if outcome != "retried":
+            del self.jobs[job_id]
+
+
+# --- by threads ------------------------------------------------------------------------------------------------------
+
+
+class Blocking(Places):
+    """A right queue: a lock for all that is read and written, and a condition to wait for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed = threading.Condition()
+
+    def enqueue(self, job: TraceJob) -> None:
+        with self.changed:
+            self.jobs[job.id] = job
+            self.changed.notify()
+
+    def take(self) -> str | None:
+        with self.changed:
+            while (found := self.find()) is None:
+                self.changed.wait()
+            self.running.add(found)
+            return found
+
+    def end(self, job_id: str, outcome: Ended) -> None:
+        with self.changed:
+            self.leave(job_id, outcome)
+            self.changed.notify_all()
+
+
+class BySemaphore(Places):
+    """Right: each change lets one more look; who finds nothing waits for the next change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = Lock()
+        self.looks = threading.Semaphore(0)
+        self.looking = 0
+
+    def enqueue(self, job: TraceJob) -> None:
+        with self.lock:
+            self.jobs[job.id] = job
+            self.wake()
+
+    def wake(self) -> None:
+        for _ in range(self.looking):
+            self.looks.release()
+        self.looking = 0
+
+    def take(self) -> str | None:
+        while True:
+            with self.lock:
+                found = self.find()
+                if found is not None:
+                    self.running.add(found)
+                    return found
+                self.looking += 1
+            self.looks.acquire()
+
+    def end(self, job_id: str, outcome: Ended) -> None:
+        with self.lock:
+            self.leave(job_id, outcome)
+            self.wake()
+
+
+class Polling(Blocking):
+    """Right: it looks again each tenth of a second."""
+
+    def enqueue(self, job: TraceJob) -> None:
+        with self.changed:
+            self.jobs[job.id] = job
+
+    def take(self) -> str | None:
+        while True:
+            with self.changed:
+                found = self.find()
+                if found is not None:
+                    self.running.add(found)
+                    return found
+            time.sleep(0.1)
+
+
+class WithTimeout(Blocking):
+    """It forgets to notify; its waits end by themselves."""
+
+    def enqueue(self, job: TraceJob) -> None:
+        with self.changed:
+            self.jobs[job.id] = job
+
+    def take(self) -> str | None:
+        with self.changed:
+            while (found := self.find()) is None:
+                self.changed.wait(0.1)
+            self.running.add(found)
+            return found
+
+
+class ForgetsToNotify(Blocking):
+    def enqueue(self, job: TraceJob) -> None:
+        with self.changed:
+            self.jobs[job.id] = job
+
+
+class LooksBeforeItWaits(Blocking):
+    """What comes between its look and its wait wakes nobody."""
+
+    def take(self) -> str | None:
+        while True:
+            with self.changed:
+                found = self.find()
+                if found is not None:
+                    self.running.add(found)
+                    return found
+            with self.changed:
+                self.changed.wait()
+
+
+class NotifiesOne(Blocking):
+    """The end of one job may let several others start."""
+
+    def end(self, job_id: str, outcome: Ended) -> None:
+        with self.changed:
+            self.leave(job_id, outcome)
+            self.changed.notify()
+
+
+class TakesWithoutLock(Blocking):
+    """Two workers may find the same job."""
+
+    def take(self) -> str | None:
+        while True:
+            found = self.find()
+            if found is not None:
+                self.running.add(found)
+                return found
+            with self.changed:
+                if self.find() is None:
+                    self.changed.wait()
+
+
+class OneLine:
+    """No lock, and all of its race in one line."""
+
+    def __init__(self) -> None:
+        self.jobs: list[str] = []
+        self.some = threading.Semaphore(0)
+
+    def enqueue(self, job: TraceJob) -> None:
+        self.jobs = [*self.jobs, job.id]
+        self.some.release()
+
+    def take(self) -> str | None:
+        self.some.acquire()
+        found, self.jobs = self.jobs[0], self.jobs[1:]
+        return found
+
+    def end(self, job_id: str, outcome: Ended) -> None: ...
+
+
+class TwoLocks(Blocking):
+    """Two locks, taken in two orders."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = Lock()
+
+    def enqueue(self, job: TraceJob) -> None:
+        with self.other, self.changed:
+            self.jobs[job.id] = job
+            self.changed.notify()
+
+    def end(self, job_id: str, outcome: Ended) -> None:
+        with self.changed, self.other:
+            self.leave(job_id, outcome)
+            self.changed.notify_all()
+
+
+class KeepsItsLock(Blocking):
+    """An end that never comes back."""
+
+    def end(self, job_id: str, outcome: Ended) -> None:
+        gate = Lock()
+        gate.acquire()
+        gate.acquire()
+
+
+class PlainQueue:
+    """The queue of the standard library: right for jobs that have no place."""
+
+    features = ("unplaced",)
+
+    def __init__(self) -> None:
+        self.jobs: Any = queue.Queue()
+
+    def enqueue(self, job: TraceJob) -> None:
+        self.jobs.put(job.id)
+
+    def take(self) -> str | None:
+        found: str = self.jobs.get()
+        return found
+
+    def end(self, job_id: str, outcome: Ended) -> None: ...
+
+
+class Hidden(PlainQueue):
+    """It waits for what is not made of locks."""
+
+    def __init__(self) -> None:
+        self.jobs: Any = queue.SimpleQueue()
+
+
+# --- by tasks --------------------------------------------------------------------------------------------------------
+
+
+class Awaiting(Places):
+    """A right queue of one loop: between two awaits nothing comes between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed = asyncio.Event()
+
+    def enqueue(self, job: TraceJob) -> None:
+        self.jobs[job.id] = job
+        self.changed.set()
+
+    async def take(self) -> str | None:
+        while (found := self.find()) is None:
+            self.changed.clear()
+            await self.changed.wait()
+        self.running.add(found)
+        return found
+
+    async def end(self, job_id: str, outcome: Ended) -> None:
+        self.leave(job_id, outcome)
+        self.changed.set()
+
+
+class AwaitsTooEarly(Awaiting):
+    """It clears what was set while it awaited something else."""
+
+    async def take(self) -> str | None:
+        while (found := self.find()) is None:
+            await asyncio.sleep(0)
+            self.changed.clear()
+            await self.changed.wait()
+        self.running.add(found)
+        return found
+
+
+class AwaitsBeforeItMarks(Awaiting):
+    """It looks, awaits, and marks: a lock is missing."""
+
+    async def take(self) -> str | None:
+        while (found := self.find()) is None:
+            self.changed.clear()
+            await self.changed.wait()
+        await asyncio.sleep(0)
+        self.running.add(found)
+        return found
+
+
+class AwaitingCondition(Places):
+    """Right, with a condition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed = asyncio.Condition()
+
+    async def enqueue(self, job: TraceJob) -> None:
+        async with self.changed:
+            self.jobs[job.id] = job
+            self.changed.notify()
+
+    async def take(self) -> str | None:
+        async with self.changed:
+            while (found := self.find()) is None:
+                await self.changed.wait()
+            self.running.add(found)
+            return found
+
+    async def end(self, job_id: str, outcome: Ended) -> None:
+        async with self.changed:
+            self.leave(job_id, outcome)
+            self.changed.notify_all()
+
+
+class AwaitingNotifiesOne(AwaitingCondition):
+    async def end(self, job_id: str, outcome: Ended) -> None:
+        async with self.changed:
+            self.leave(job_id, outcome)
+            self.changed.notify()
+
+
+class AwaitingPolls(Awaiting):
+    """Right: it looks again and again."""
+
+    async def take(self) -> str | None:
+        while (found := self.find()) is None:  # noqa: ASYNC110 - it polls
+            await asyncio.sleep(0.1)
+        self.running.add(found)
+        return found
+
+
+# --- the tests -------------------------------------------------------------------------------------------------------
+
+NO_PLACE = st.just(JobSpec(id="a", task="t"))
+MANY = thorough(1500, quick=250)
+
+
+def convict(factory: Callable[[], WaitingQueue], **options: Any) -> QueueFaultError:
+    with pytest.raises(QueueFaultError) as caught:
+        check_queue(factory, wakes=True, **{"max_examples": 1500, **options})
+    return caught.value
+
+
+def acquit(factory: Callable[[], WaitingQueue], **options: Any) -> QueueReport:
+    return check_queue(factory, wakes=True, **{"max_examples": MANY, **options})
+
+
+@pytest.mark.parametrize(
+    "factory, rule, jobs, steps",
+    [
+        (ForgetsToNotify, "idle", 1, 2),
+        (LooksBeforeItWaits, "idle", 1, 3),
+        (NotifiesOne, "idle", 3, 8),
+        (TakesWithoutLock, "started_twice", 1, 4),
+        (TwoLocks, "idle", 2, 8),
+        (AwaitsTooEarly, "idle", 1, 3),
+        (AwaitsBeforeItMarks, "started_twice", 1, 4),
+        (AwaitingNotifiesOne, "idle", 3, 8),
+    ],
+)
+def test_wrong_queue_is_convicted_by_a_short_history(
+    factory: Callable[[], WaitingQueue], rule: str, jobs: int, steps: int
+) -> None:
+    raised = convict(factory)
+    assert (raised.faults[0].rule, len(raised.jobs)) == (rule, jobs), raised
+    assert len(raised.steps) <= steps, raised
+    assert IN_CHARGE == []
+
+
+@pytest.mark.parametrize("factory", [Blocking, BySemaphore, Polling, Awaiting, AwaitingCondition, AwaitingPolls])
+def test_right_queue_is_acquitted(factory: Callable[[], WaitingQueue]) -> None:
+    many = 60 if factory is AwaitingPolls else MANY
+    report = acquit(factory, max_examples=many)
+    assert report.histories == report.side_by_side > many // 2
+    assert report.switches > many // 3
+
+
+def test_history_of_a_lost_wake_up_names_the_line_at_which_a_worker_waits() -> None:
+    text = str(convict(LooksBeforeItWaits))
+    lines = [line.split("  (")[0] for line in text.splitlines() if line.startswith("  ")]
+    assert lines[:3] == [
+        "  1  worker 1: take, stops at `with self.changed:`",
+        "  2  producer: enqueue a at doc1",
+        "  3  worker 1: goes on with take, waits at `self.changed.wait()`",
+    ]
+    assert "idle: a worker asked for a job and got none while a was ready" in text
+    assert "worker 1 waits at `self.changed.wait()`  (test_wrong_waits.py:" in text
+    assert "and nothing has woken it" in text
+
+
+@pytest.mark.skipif(not threads.BY_INSTRUCTION, reason="this Python crashes where instructions are traced")
+def test_race_within_one_line_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised = convict(OneLine, jobs=NO_PLACE, outcomes=["finished"])
+    assert len(raised.jobs) <= 2, raised
+    monkeypatch.setattr(threads, "BY_INSTRUCTION", False)
+    acquit(OneLine, jobs=NO_PLACE, outcomes=["finished"])
+
+
+def test_queue_of_the_standard_library_is_acquitted_of_jobs_without_places_and_convicted_of_others() -> None:
+    acquit(PlainQueue, jobs=NO_PLACE, outcomes=["finished", "failed"])
+    assert convict(PlainQueue).faults[0].rule == "overlap"
+
+
+def test_call_that_never_comes_back_is_told() -> None:
+    raised = convict(KeepsItsLock)
+    assert "error: end a: finished has not come back: it waits at `gate.acquire()`" in str(raised)
+
+
+def test_wait_for_what_the_check_cannot_see_is_told_by_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "PATIENCE_S", 0.3)
+    with pytest.raises(RuntimeError, match=r"has not come back for 0.3 s, at `found: str = self.jobs.get\(\)`"):
+        acquit(Hidden)
+    assert IN_CHARGE == []
+
+
+def test_waits_that_end_by_themselves_are_reported() -> None:
+    report = acquit(WithTimeout)
+    assert any(text.startswith("wake-ups behind time-outs: ") for text in report.not_tried)
+    assert not any("time-outs" in text for text in acquit(Blocking).not_tried)
+
+
+def test_report_of_a_check_without_wakes_says_that_waits_were_not_looked_at() -> None:
+    class Both(Blocking):
+        def start(self) -> str | None:
+            found = self.find()
+            if found is not None:
+                self.running.add(found)
+            return found
+
+    wanted = "calls side by side, and what wakes a worker that waits (a method take, and wakes=True)"
+    assert wanted in check_queue(Both, max_examples=30).not_tried
+    report = acquit(Both, max_examples=60)
+    assert 0 < report.side_by_side < report.histories
+    assert wanted not in report.not_tried
+    assert "side by side: cancellations, dependencies, several producers" in report.not_tried
+    assert f"\n{report.side_by_side} of them of calls side by side, with {report.switches} switches\n" in str(report)
+
+
+def test_locks_are_those_of_threading_again_after_a_check() -> None:
+    before = (threading.Lock, threading.RLock, time.sleep, Lock)
+    with contextlib.suppress(QueueFaultError):
+        check_queue(NotifiesOne, wakes=True, max_examples=20)
+    assert (threading.Lock, threading.RLock, time.sleep, Lock) == before
+    assert type(Lock()) is type(before[0]())
+
+
+async def test_queue_is_checked_beside_a_loop_too() -> None:
+    assert convict(AwaitsTooEarly, max_examples=100).faults
+    assert acquit(Awaiting, max_examples=50).side_by_side
+
+
+def test_same_history_is_found_each_time() -> None:
+    assert str(convict(NotifiesOne)) == str(convict(NotifiesOne))
+
+
+def test_error_of_a_call_is_the_cause() -> None:
+    class Raises(Blocking):
+        def take(self) -> str | None:
+            raise KeyError("no")
+
+    raised = convict(Raises)
+    assert "error: take() raised KeyError: 'no'" in str(raised)
+    assert isinstance(raised.__cause__, KeyError)
+
+
+def test_each_queue_is_closed_in_the_end() -> None:
+    opened: list[int] = [0]
+
+    class Closed(Blocking):
+        def __init__(self) -> None:
+            super().__init__()
+            opened[0] += 1
+
+        def close(self) -> None:
+            with self.changed:
+                opened[0] -= 1
+
+    class ClosedByTasks(Awaiting):
+        def __init__(self) -> None:
+            super().__init__()
+            opened[0] += 1
+
+        async def close(self) -> None:
+            await asyncio.sleep(0)
+            opened[0] -= 1
+
+    acquit(Closed, max_examples=30)
+    acquit(ClosedByTasks, max_examples=30)
+    assert opened == [0]
+
+
+def test_queue_without_take_is_refused_by_name() -> None:
+    class NoTake(Places):
+        def enqueue(self, job: TraceJob) -> None: ...
+
+        def end(self, job_id: str, outcome: Ended) -> None: ...
+
+    with pytest.raises(InvalidArgument, match=r"NoTake, which has no method take: with wakes=True a queue has"):
+        check_queue(NoTake, wakes=True)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="wakes='yes' must be True or False"):
+        check_queue(Blocking, wakes="yes")  # type: ignore[arg-type]
