@@ -30,7 +30,7 @@ XDIST ?= -n $(PROCESSES) --dist worksteal
 BIN := .venv/bin
 STAMP := .venv/.stamp
 INSTALL := sh scripts/venv.sh install
-# Branches of the core and of the board are covered in full by unit tests and the contract of memory.
+# Branches of the core and of the HTTP API are covered in full by unit tests and the contract of memory.
 COVERAGE := --cov=queuehint/core --cov=queuehint/web --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 # Only folders that hold Python files: mypy refuses the others.
 TYPED := $(wildcard *.py) $(foreach dir,queuehint tests examples benchmarks,$(if $(wildcard $(dir)/*.py $(dir)/*/*.py),$(dir)))
@@ -50,7 +50,7 @@ test: $(STAMP)/test redis pooler ## Run the tests.
 
 # Half a minute of `make test` is saved by what only those need who change the core.
 .PHONY: coverage
-coverage: $(STAMP)/test ## Run what has to cover every branch of the core and of the board, and see that it does.
+coverage: $(STAMP)/test ## Run what has to cover every branch of the core and of the HTTP API, and see that it does.
 	$(BIN)/python -m pytest $(XDIST) -m "not nightly and not heavy" $(COVERAGE) tests/unit tests/contract/test_memory.py
 
 .PHONY: test-environments

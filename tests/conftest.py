@@ -86,7 +86,17 @@ _COVERING = ("tests/unit/", "tests/contract/test_memory.py")
 # They run nothing of the core, or nothing that others do not, and would take twice as long.
 _NOT_COVERING = tuple(
     f"tests/unit/test_{name}"
-    for name in ("enqueued", "interleaving", "masks", "payload", "redis_", "references", "submission", "templates")
+    for name in (
+        "enqueued",
+        "interleaving",
+        "masks",
+        "payload",
+        "redis_",
+        "references",
+        "submission",
+        "templates",
+        "web_pages",
+    )
 )
 
 

@@ -12,45 +12,31 @@ export class Problem extends Error {
 }
 
 export class Client {
-  #root;
-  #headers;
-
   constructor(root, headers = {}) {
-    this.#root = root.replace(/\/$/, "");
-    this.#headers = headers;
+    Object.assign(this, { root: root.replace(/\/$/, ""), headers });
   }
 
-  /** Ask a question: get("/jobs/order-17/why"), get("/stats", { path: "customers:c1" }). */
-  get(path, parameters = {}) {
-    return this.#fetch(`/api/v1${path}?${new URLSearchParams(parameters)}`);
-  }
-
-  /** Give an order: post("/places/customers:c1/pause"). One without an answer may be repeated. */
-  post(path, body = {}) {
-    const headers = { "content-type": "application/json" };
-    return this.#fetch(`/api/v1${path}`, { method: "POST", headers, body: JSON.stringify(body) });
-  }
-
-  /** Enqueue jobs, all or nothing; with the same ids again, nothing more. */
-  enqueue(jobs) {
-    return this.post("/jobs", { jobs });
-  }
+  /** Ask a question: get("/stats", { path: "customers:c1" }). */
+  get = (path, parameters = {}) => this.#json(`/api/v1${path}?${new URLSearchParams(parameters)}`);
 
   /** Read a job, by an id that may hold any sign. */
-  job(id, parameters) {
-    return this.get(`/jobs/${encodeURIComponent(id)}`, parameters);
-  }
+  job = (id, parameters) => this.get(`/jobs/${encodeURIComponent(id)}`, parameters);
 
-  /** Yield events from the number `after` on; a connection that is lost goes on behind the last event. */
+  /** Give an order: post("/places/customers:c1/pause"). One without an answer may be repeated. */
+  post = (path, body = {}) =>
+    this.#json(`/api/v1${path}`, { method: "POST", body: JSON.stringify(body) }, { "content-type": "application/json" });
+
+  /** Enqueue jobs, all or nothing; with the same ids again, nothing more. */
+  enqueue = (jobs) => this.post("/jobs", { jobs });
+
+  /** Yield events behind the number `after`; a connection that is lost goes on behind the last event. */
   async *events(parameters = {}, { after, signal } = {}) {
-    while (!signal?.aborted) {
-      const headers = { ...this.#headers, ...(after === undefined ? {} : { "last-event-id": after }) };
-      const query = new URLSearchParams(parameters);
-      const answer = await fetch(`${this.#root}/events?${query}`, { headers, signal }).catch(() => undefined);
-      if (answer && !answer.ok) throw new Problem(answer.status, await answer.json().catch(() => undefined));
-      let text = "";
+    for (; !signal?.aborted; await new Promise((resolve) => setTimeout(resolve, 1000))) {
       try {
-        for await (const part of answer?.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+        const last = after === undefined ? {} : { "last-event-id": after };
+        const answer = await this.#fetch(`/events?${new URLSearchParams(parameters)}`, { signal }, last);
+        let text = "";
+        for await (const part of answer.body.pipeThrough(new TextDecoderStream())) {
           const blocks = (text + part).split("\n\n");
           text = blocks.pop();
           for (const block of blocks) {
@@ -60,17 +46,16 @@ export class Client {
           }
         }
       } catch (error) {
-        if (!(error instanceof TypeError) && error.name !== "AbortError") throw error;
+        if (error instanceof Problem && error.status !== 503) throw error;
       }
-      if (!signal?.aborted) await new Promise((resolve) => setTimeout(resolve, 1000));
     }
   }
 
-  async #fetch(path, options = {}) {
-    const headers = { ...this.#headers, ...options.headers };
-    const answer = await fetch(this.#root + path, { ...options, headers });
-    const body = await answer.json().catch(() => undefined);
-    if (!answer.ok) throw new Problem(answer.status, body);
-    return body;
+  #json = async (...request) => (await this.#fetch(...request)).json();
+
+  async #fetch(path, options = {}, headers = {}) {
+    const answer = await fetch(this.root + path, { ...options, headers: { ...this.headers, ...headers } });
+    if (!answer.ok) throw new Problem(answer.status, await answer.json().catch(() => undefined));
+    return answer;
   }
 }
