@@ -187,8 +187,7 @@ class Signals:
     def test_a_wait_whose_job_was_there_before_ends_at_once(self, store: Store) -> None:
         store.enqueue(job("there", key="k"))
         wait, named = wait_spec("s", "new", None), wait_spec("s", "there", None)
-        made = store.enqueue(wait, job("new", key="k", after=[wait.id]))
-        assert [each.id for each in made.jobs] == [wait.id, "there"]
+        assert store.enqueue(wait, job("new", key="k", after=[wait.id])).jobs[1].id == "there"
         store.enqueue(named)
         for each in (wait, named):
             assert (store.state(each.id), store.record(each.id).cause) == (CANCELED, "nobody waits for it")
@@ -276,6 +275,14 @@ class Signals:
         assert store.states(W, "j", "k") == "DEFERRED DEFERRED DEFERRED"
         give(store)
         assert sorted(store.run()) == ["j", "k"]
+
+    def test_a_wait_of_a_job_that_is_canceled_before_it_is_bound_ends(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.cancel("a")
+        store.stage("p", wait_spec("s", "j", None), job("j", after=[W, Dependency("a", data=True)]))
+        store.commit("p")
+        store.wait(0)
+        assert store.states("j", W) == "CANCELED CANCELED"
 
     def test_one_given_between_commit_and_release_counts(self, store: Store) -> None:
         store.stage("p", wait_spec("s", "j", 1000), job("j", after=[Dependency(W, "must")]), job("k", after=[S]))
