@@ -201,10 +201,13 @@ async def _described(asker: Asker, request: Request) -> Response:
 
 
 def _readiness(board: Board) -> Callable[[Request], Awaitable[Response]]:
+    # Anyone may ask: they wait for one another, and not for a turn of those who were let in.
+    stores = [BoundedStore(store.scheduler) for store in board.stores.values()]
+
     async def ready(_request: Request) -> Response:
-        """Answer 200 if every store answers, without saying more: anyone may ask."""
+        """Answer 200 if every store answers, without saying more."""
         try:
-            await asyncio.gather(*[store.run(_looked()) for store in board.stores.values()])
+            await asyncio.gather(*[store.run(_looked()) for store in stores])
         except BackendError:
             return PlainTextResponse("the store does not answer\n", 503)
         return PlainTextResponse("ok\n")
