@@ -27,7 +27,7 @@ from queuehint.schema.checks import (
     plain_text,
     sized,
 )
-from queuehint.values.hint import Claim, Mode, Path, parse_claims, parse_hint, parse_mode
+from queuehint.values.hint import Claim, Mode, Path, parse_hint, parse_mode, parse_places
 from queuehint.values.ids import new_id
 from queuehint.values.policy import DEFAULT_POLICY, POLICY_OPTIONS, Backoff, Policy
 from queuehint.values.spec import (
@@ -186,7 +186,7 @@ _BY_HAND: dict[str, _Check] = {
     "depends_on": _check_tasks,
     "check_arguments": lambda value: {"check_arguments": check_bool(value, parameter="check_arguments")},
     "queue_hint": lambda value: {"path": parse_hint(value), "claims": None},
-    "claims": lambda value: {"claims": None, "path": UNSET} if value is None else {"claims": parse_claims(value)},
+    "claims": lambda value: {"claims": None, "path": UNSET} if value is None else {"claims": parse_places(value)},
     "run_at": _check_run_at,
     "after": _check_after,
     "when": lambda value: {"when": check_choice(value, WHEN, parameter="when")},

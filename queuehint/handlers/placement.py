@@ -32,9 +32,9 @@ from queuehint.values.hint import (
     Path,
     each_claim,
     normalise,
-    parse_claims,
     parse_hint,
     parse_mode,
+    parse_places,
 )
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ class SeveralPlaces:
         """
         if self._callable is not None:
             given = self._callable(**self._handler.with_defaults(arguments))
-            return () if given is None else parse_claims(given)
+            return () if given is None else parse_places(given)
         return self._filled(arguments) if self._fixed is None else self._fixed
 
     def _filled(self, arguments: Mapping[str, Any]) -> tuple[Claim, ...]:

@@ -177,6 +177,19 @@ def each_claim(claims: object, *, parameter: str = "claims") -> list[Claim]:
     return parsed
 
 
+def parse_places(claims: object, *, parameter: str = "claims") -> tuple[Claim, ...]:
+    """
+    Check the claims of a job that workers run: none is that of a permit, which takes no place.
+
+    Raises:
+        InvalidHintTypeError, InvalidHintError: as `parse_claims`.
+    """
+    parsed = parse_claims(claims, parameter=parameter)
+    if is_counted(parsed):
+        parse_mode(parsed[0].mode, parameter=f"{parameter}[0] mode")
+    return parsed
+
+
 def check_counted(claims: Sequence[Claim], *, parameter: str = "claims") -> None:
     """
     Check that a claim without a place is the only one.

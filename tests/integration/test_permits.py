@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 
 from queuehint import (
+    Claim,
     InvalidHintError,
     InvalidJobError,
     InvalidJobTypeError,
     JobCanceledError,
     JobContext,
+    JobSpec,
     JobState,
     LeaseLostError,
     PathClosedError,
@@ -654,6 +656,25 @@ def test_bad_input_is_refused_by_name_before_anything_is_asked(
     for call in (sched.permit, sched.permit_sync):
         with pytest.raises(error, match=text):
             call(asked["path"], **{name: value for name, value in asked.items() if name != "path"})
+
+
+async def test_a_job_of_workers_has_no_claim_without_a_place() -> None:
+    async with Scheduler() as sched:
+
+        @sched.job
+        async def work() -> None: ...
+
+        @sched.job(claims=lambda: [Claim(("a",), "counted")])
+        async def computed() -> None: ...
+
+        said = r"claims\[0\] mode must be one of exclusive, shared, got 'counted'"
+        with pytest.raises(InvalidHintError, match=said):
+            work.using(claims=[Claim(("a",), "counted")])
+        with pytest.raises(InvalidHintError, match=said):
+            await computed.enqueue()
+        with pytest.raises(InvalidJobError, match="that of a permit: ask for it by"):
+            await sched.submit([JobSpec(id="x", task="work", claims=(Claim(("a",), "counted"),))])
+        assert (await sched.records.count()).total == 0
 
 
 async def test_what_is_refused_on_entering_holds_nothing(url: str) -> None:

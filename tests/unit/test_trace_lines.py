@@ -118,6 +118,7 @@ def test_a_permit_has_no_place_in_a_trace() -> None:
     assert trace.jobs[0].claims == ()
     permit = JobSpec(id="p", task="permit", claims=(Claim(("pdf",), "counted"),), presence_ms=1)
     assert TraceJob.of(permit).claims == ()
+    assert TraceEvent(kind="queued", job="p", claims=permit.claims).claims == ()
 
 
 @settings(max_examples=30)

@@ -52,6 +52,11 @@ def _claims(value: object) -> tuple[Claim, ...]:
     return tuple([claim for claim in parse_claims(value) if claim.mode != COUNTED])
 
 
+def _placed(claims: tuple[Claim, ...] | None) -> tuple[Claim, ...] | None:
+    """Return claims without that of a permit; None if they have not changed."""
+    return None if claims is None else tuple([claim for claim in claims if claim.mode != COUNTED])
+
+
 def _edges(value: object) -> tuple[Dependency, ...]:
     return check_dependencies(value)
 
@@ -180,7 +185,7 @@ class TraceEvent:
     pool: str | None = None
     state: str | None = None
     old: str | None = None
-    claims: tuple[Claim, ...] | None = None
+    claims: tuple[Claim, ...] | None = attrs.field(default=None, converter=_placed)
     cause: str | None = None
 
     @classmethod
