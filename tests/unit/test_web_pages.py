@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -15,9 +15,14 @@ import pytest
 import queuehint.web
 from queuehint import JobSpec, JobState, Signal
 from queuehint.errors import BackendUnavailableError
+from queuehint.values.record import AttemptOutcome
+from queuehint.values.report import Reason, ReasonKind
 from queuehint.web import Access, make_app
 from queuehint.web.app import POLICY
-from queuehint.web.pages import redriving
+from queuehint.web.pages import orders, redriving
+from queuehint.web.pages.views import job as job_views
+from queuehint.web.pages.views import why as why_views
+from queuehint.web.pages.views import words
 from tests.web.world import World, failed, finished, seed
 from tests.web_client import Answer, WebClient
 
@@ -818,3 +823,31 @@ async def test_numbers_of_now_have_sparklines_of_the_last_ten_minutes() -> None:
         one.access = Access(scope=[f"t{number}"])
         await one.get("/")
     assert len(one.board.seen) == 64
+
+
+def test_every_state_reason_and_outcome_has_its_words() -> None:
+    assert set(words.STATES) == set(words.STATE_HELP) == set(JobState)
+    assert set(words.TITLES) == set(words.ENDS) == set(ReasonKind)
+    assert set(job_views._OUTCOMES) == set(get_args(AttemptOutcome))
+    for kind in ReasonKind:
+        for jobs in ((), ("other",), ("signal:go",)):
+            reason = Reason(job_id="a", state=JobState.QUEUED, kind=kind, jobs=jobs, stuck=True)
+            assert why_views.sentence(reason, None, 0)
+            for act in why_views.acts(reason):
+                assert act.verb in orders.VERBS, act
+                assert not act.asks or act.verb in orders.QUESTIONS, act
+
+
+async def test_orders_of_two_at_once_are_carried_out_once() -> None:
+    one = await board()
+    ids = await one.ids()
+    form = [("task", "snapshot"), ("once", "one"), ("arg.document", "doc9")]
+    answers = await asyncio.gather(*[one.post("/enqueue", form) for _ in range(2)])
+    assert sorted("is enqueued as one." in each.text for each in answers) == [False, True]
+    assert sorted("one was enqueued before." in each.text for each in answers) == [False, True]
+    answers = await asyncio.gather(*[one.post("/do/redrive", [("id", ids["dead"])]) for _ in range(2)])
+    assert sorted("1 job redriven." in each.text for each in answers) == [False, True]
+    group = [("task", "send_mail"), ("rate", "1")]
+    answers = await asyncio.gather(*[one.post("/do/redrive", group) for _ in range(2)])
+    assert sorted("Redriving 9 jobs" in each.text for each in answers) == [False, True]
+    assert "The redrive was stopped." in (await one.post("/do/stop-redrive")).text
