@@ -178,10 +178,25 @@ async def seed(world: World) -> World:
     await sched.schedule("heartbeat", world.send_mail, every=300, args=["ops", "alive"])
     await sched.schedules.pause("digest")
     await world.tidy()
+    await announce(world)
+    clock.advance(seconds=28)
+    return world
+
+
+async def announce(world: World) -> None:
+    """Have the workers say that they are there."""
     await world.announce("worker-1", 4, version_name="2026.11.2", release="a1b2c3d4e5f6")
     await world.announce("worker-2", 2, slots=4, version_name="2026.11.2", release="a1b2c3d4e5f6")
     await world.announce(
         "worker-3", 0, slots=16, pools=("mail", "default"), version_name="2026.11.1", release="0f9e8d7c6b5a"
     )
-    clock.advance(seconds=28)
-    return world
+
+
+async def pass_time(world: World, steps: int) -> None:
+    """Let 45 seconds pass: edits come in waves, and workers are not always as quick."""
+    world.clock.advance(seconds=45)
+    for section in range((0, 5, 9, 4, 1)[steps % 5]):
+        await world.enqueue(world.edit, "doc8", f"section{section}", "text", user="ann")
+    grants = await world.claim("worker-3", (2, 3, 6, 5, 4)[steps % 5], user="ann")
+    await world.settle("worker-3", *[finished(grant) for grant in grants[: len(grants) - steps % 2]])
+    await announce(world)
