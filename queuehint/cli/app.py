@@ -13,6 +13,7 @@ from queuehint.cli.doctor import doctor
 from queuehint.cli.enqueue import enqueue
 from queuehint.cli.graph import graph, tree
 from queuehint.cli.inspect import show, stats, why
+from queuehint.cli.intervals import check_intervals
 from queuehint.cli.lead import lead
 from queuehint.cli.live import top, watch
 from queuehint.cli.operate import cancel, close, drain, reopen, retry, run_now
@@ -53,7 +54,22 @@ def options(
 
 PANELS: dict[str | None, tuple[Callable[..., None], ...]] = {
     None: (worker, lead, web, doctor, simulate),
-    "Look": (ls, show, why, tree, graph, top, watch, stats, pauses, workers, export, trace, check_trace),
+    "Look": (
+        ls,
+        show,
+        why,
+        tree,
+        graph,
+        top,
+        watch,
+        stats,
+        pauses,
+        workers,
+        export,
+        trace,
+        check_trace,
+        check_intervals,
+    ),
     "Order": (enqueue, signal, cancel, retry, run_now, pause, resume, close, reopen, drain, delete),
 }
 for panel, commands in PANELS.items():

@@ -6,10 +6,10 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -222,9 +222,9 @@ def check_trace(
     FILE holds events and jobs, one a line: of `queuehint trace`, of the log of a worker, of `queuehint export`, or
     of a queue of your own. Ends with 0 if it was in order, with 1 if a rule was broken, with 2 if it is no trace.
     """
-    from queuehint.testing.trace import InvalidTraceError, examine_trace
+    from queuehint.testing.trace import examine_trace
 
-    try:
+    with refusing(as_json=as_json):
         found = _read(files)
         report = examine_trace(
             found.events,
@@ -235,24 +235,38 @@ def check_trace(
             complete=complete,
             limit=limit,
         )
+    counted = f"{report.events} events of {report.jobs} jobs"
+    tell(report, found.skipped, limit, counted=counted, is_nothing=not report.events, as_json=as_json)
+
+
+@contextlib.contextmanager
+def refusing(*, as_json: bool) -> Iterator[None]:
+    """End a command with its code where a file cannot be read or is of another form, and say why."""
+    from queuehint.testing.trace import InvalidTraceError
+
+    try:
+        yield
     except (InvalidTraceError, UsageError, OSError) as error:
         text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         typer.echo(json.dumps({"error": hidden(text)}) if as_json else f"queuehint: {said(text)}", err=not as_json)
         raise typer.Exit(EXIT_USAGE) from None
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    _tell(found, report, limit, as_json=as_json)
-    if report.faults:
-        raise typer.Exit(EXIT_REFUSED)
-    if not report.events:
-        raise typer.Exit(EXIT_USAGE)
 
 
-def _read(files: list[str]) -> Trace:
+class _Reader(Protocol):
+    def read_file(self, file: IO[bytes]) -> None: ...
+
+
+def read_files(files: list[str], reader: _Reader) -> None:
+    """
+    Have a reader take in files, and what comes in for ``-``.
+
+    Raises:
+        InvalidTraceError, OSError: one is of another form, named if there are several, or cannot be read.
+    """
     from queuehint.testing.trace import InvalidTraceError
-    from queuehint.testing.trace.lines import TraceReader
 
-    reader = TraceReader()
     for name in files:
         with contextlib.ExitStack() as stack:
             file = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
@@ -260,6 +274,13 @@ def _read(files: list[str]) -> Trace:
                 reader.read_file(file)
             except InvalidTraceError as error:
                 raise InvalidTraceError(f"{name}: {error}" if len(files) > 1 else str(error)) from None
+
+
+def _read(files: list[str]) -> Trace:
+    from queuehint.testing.trace.lines import TraceReader
+
+    reader = TraceReader()
+    read_files(files, reader)
     return reader.trace()
 
 
@@ -277,27 +298,40 @@ def _slots(words: list[str] | None) -> int | dict[str, int] | None:
     return by_pool
 
 
-def _tell(found: Trace, report: TraceReport, limit: int, *, as_json: bool) -> None:
+def tell(
+    report: TraceReport, skipped: Sequence[str], limit: int, *, counted: str, is_nothing: bool, as_json: bool
+) -> None:
+    """
+    Print what a check found, and end the command with its code.
+
+    Args:
+        skipped: what was not used of the files.
+        counted: what was checked, as a noun.
+        is_nothing: that is nothing.
+    """
     printer = Printer(as_json=as_json)
+    count = len(report.faults)
     if as_json:
         names = ("rule", "job", "other", "at_ms", "index", "message")
         faults = [{name: getattr(fault, name) for name in names} for fault in report.faults]
         told = {name: getattr(report, name) for name in ("events", "jobs", "attempts", "unjudged")}
-        printer.json({"clean": not faults, "faults": faults, **told, "skipped": found.skipped})
-        return
-    for fault in report.faults:
-        printer.say(f"{fault.rule}: {fault.message}", "bold red")
-        printer.lines(fault.picture, "  ")
-        printer.say("")
-    if len(report.faults) == limit:
-        printer.say("there may be more: --limit", "dim")
-    for text in found.skipped:
-        printer.say(f"skipped: {text}", "dim")
-    for text in report.unjudged:
-        printer.say(f"not judged: {text}", "dim")
-    events = f"{report.events} events of {report.jobs} jobs"
-    count = len(report.faults)
-    if count:
-        printer.say(f"{events}: {count} fault{'s' * (count > 1)}")
+        printer.json({"clean": not faults, "faults": faults, **told, "skipped": skipped})
     else:
-        printer.say(f"{events}: {'in order' if report.events else 'there was nothing to check'}")
+        for fault in report.faults:
+            printer.say(f"{fault.rule}: {fault.message}", "bold red")
+            printer.lines(fault.picture, "  ")
+            printer.say("")
+        if count == limit:
+            printer.say("there may be more: --limit", "dim")
+        for text in skipped:
+            printer.say(f"skipped: {text}", "dim")
+        for text in report.unjudged:
+            printer.say(f"not judged: {text}", "dim")
+        if count:
+            printer.say(f"{counted}: {count} fault{'s' * (count > 1)}")
+        else:
+            printer.say(f"{counted}: {'there was nothing to check' if is_nothing else 'in order'}")
+    if report.faults:
+        raise typer.Exit(EXIT_REFUSED)
+    if is_nothing:
+        raise typer.Exit(EXIT_USAGE)

@@ -43,6 +43,7 @@ PLACES = [
     ["limits", "{}"],
     ["limits", "set", "{}", "x"],
     ["check-trace", "{}"],
+    ["check-intervals", "{}"],
     ["doctor", "{}", "--passes", "{}"],
     ["doctor", "{}", "--json"],
     ["simulate", "{}"],

@@ -1,4 +1,4 @@
-"""Types of the kit's checks of order for type checkers: strategies, queues, traces, simulation. Nothing runs."""
+"""Types of the kit's checks of order for type checkers: strategies, queues, traces, intervals, worlds. Nothing runs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from queuehint import Backoff, Claim, JobSpec, Policy, Recurrence, Schedule, Scheduler
+from queuehint import Backoff, Claim, FakeClock, JobSpec, Policy, Recurrence, Schedule, Scheduler
 from queuehint.operations import Operation, Tick
 from queuehint.testing import (
     BackendQueue,
     Fault,
     FaultPlan,
+    IntervalLog,
+    IntervalRecorder,
+    JobIntervals,
     QueueFaultError,
     QueueReport,
     QueueUnderTest,
     ReferenceModel,
     Rule,
+    RunInterval,
     Simulation,
     TraceError,
     TraceEvent,
@@ -26,9 +30,11 @@ from queuehint.testing import (
     TraceReport,
     WaitingQueue,
     backoffs,
+    check_intervals,
     check_queue,
     check_trace,
     claims,
+    examine_intervals,
     examine_trace,
     fault_plans,
     find_faults,
@@ -37,6 +43,7 @@ from queuehint.testing import (
     jobs,
     operations,
     policies,
+    read_intervals,
     recurrences,
     schedules,
     simulate,
@@ -156,6 +163,25 @@ def a_trace_is_events_and_jobs() -> None:
         check_trace(happened, there)
     except TraceError as error:
         assert_type(error.faults[0].rule, Rule)
+
+
+# --- intervals ---
+
+
+def a_log_is_intervals_of_jobs() -> None:
+    log = [JobIntervals.of("a", ["doc1"], called_ms=0, returned_ms=1.5), JobIntervals(job="b", claims=[["doc1"]])]
+    check_intervals(log, tolerance_ms=5, complete=True)
+    assert_type(examine_intervals(iter(log), limit=3), TraceReport)
+    assert_type(read_intervals(["{}", b"{}"]), IntervalLog)
+    assert_type(RunInterval(began_ms=0).ended_ms, float | None)
+    recorder = IntervalRecorder("log.jsonl", worker="w", clock=FakeClock())
+    with recorder.enqueue(["doc1"], mode="shared") as job:
+        assert_type(job, str)
+    with recorder.run(job):
+        recorder.canceled(job)
+    with recorder.enqueue(["doc1"], mode="both"):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        pass
+    check_intervals(["a"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 
 
 # --- simulation and model ---

@@ -98,12 +98,12 @@ def examine_trace(
     Raises:
         InvalidTraceError: it is no trace.
     """
-    _check_amount(tolerance_ms, "tolerance_ms")
+    check_amount(tolerance_ms, "tolerance_ms")
     if idle_ms is not None:
-        _check_amount(idle_ms, "idle_ms")
+        check_amount(idle_ms, "idle_ms")
     for name, amount in slots.items() if isinstance(slots, Mapping) else [("", slots)]:
         if amount is not None:
-            _check_amount(amount, f"slots[{name!r}]" if name else "slots", kinds=(int,))
+            check_amount(amount, f"slots[{name!r}]" if name else "slots", kinds=(int,))
     known: dict[str, TraceJob] = {}
     job: Any
     for number, job in enumerate(jobs):
@@ -138,7 +138,13 @@ def _event(event: object, number: int) -> TraceEvent:
     raise InvalidTraceError(f"events[{number}] must be a TraceEvent, got {type(event).__name__}: {shown(event)}")
 
 
-def _check_amount(value: object, parameter: str, *, kinds: tuple[type, ...] = (int, float)) -> None:
+def check_amount(value: object, parameter: str, *, kinds: tuple[type, ...] = (int, float)) -> None:
+    """
+    Refuse what is no amount.
+
+    Raises:
+        InvalidTraceError: it is no number of these kinds, or less than 0.
+    """
     if isinstance(value, bool) or not isinstance(value, kinds) or not cast("float", value) >= 0:
         what = "an integer" if kinds == (int,) else "a number"
         raise InvalidTraceError(f"{parameter} must be {what} of 0 or more, got {shown(value)}")

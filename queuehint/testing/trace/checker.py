@@ -21,17 +21,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 
-from queuehint.errors import shown
-from queuehint.testing.trace.faults import Fault, Rule
+from queuehint.testing.trace.faults import Fault, Rule, name_at, named
 from queuehint.testing.trace.life import Life
 from queuehint.testing.trace.places import Places
 from queuehint.testing.trace.slots import Slots
 from queuehint.testing.trace.values import PUT_BACK, InvalidTraceError, TraceEvent, TraceJob
-from queuehint.values.hint import Claim, conflict, queue_key
+from queuehint.values.hint import Claim
 from queuehint.values.signal import name_of
 from queuehint.values.spec import Dependency
-
-KEYS_SHOWN = 3
 
 _ENDS = frozenset({"finished", "failed", "canceled", "ended", "pruned"})
 _FREES = PUT_BACK | _ENDS | {"scheduled", "deferred"}
@@ -488,12 +485,8 @@ def _may_end_unstarted(event: TraceEvent, life: Life) -> bool:
 
 
 def _named(life: Life) -> str:
-    return life.job_id if life.job_id.isprintable() else shown(life.job_id)
+    return named(life.job_id)
 
 
 def _at(life: Life, other: Life) -> str:
-    """Name a job and those of its claims that conflict with another's."""
-    met = [claim for claim in life.claims if conflict([claim], other.claims)]
-    shared = any(one.mode == "shared" for life_ in (life, other) for one in life_.claims)
-    keys = [queue_key(claim.path) + (f" ({claim.mode})" if shared else "") for claim in met[:KEYS_SHOWN]]
-    return f"{_named(life)} at {', '.join(keys)}"
+    return name_at(life.job_id, life.claims, other.claims)

@@ -7,6 +7,12 @@ from enum import StrEnum
 
 import attrs
 
+from queuehint.errors import shown
+from queuehint.values.hint import Claim, conflict, queue_key
+
+KEYS_SHOWN = 3
+"""How many places of a job a message has."""
+
 
 class Rule(StrEnum):
     """Rules that hold in every trace."""
@@ -95,3 +101,16 @@ class TraceError(AssertionError):
         if more > 0:
             texts.append(f"and {more} more")
         super().__init__("\n\n".join(texts))
+
+
+def named(job_id: str) -> str:
+    """Return the id of a job as a message shows it."""
+    return job_id if job_id.isprintable() else shown(job_id)
+
+
+def name_at(job_id: str, claims: tuple[Claim, ...], others: tuple[Claim, ...]) -> str:
+    """Name a job and those of its claims that conflict with another's."""
+    met = [claim for claim in claims if conflict((claim,), others)]
+    shared = any(claim.mode == "shared" for some in (claims, others) for claim in some)
+    keys = [queue_key(claim.path) + (f" ({claim.mode})" if shared else "") for claim in met[:KEYS_SHOWN]]
+    return f"{named(job_id)} at {', '.join(keys)}"

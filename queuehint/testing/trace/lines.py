@@ -50,7 +50,7 @@ class Trace:
     resolution_ms: float = 0
 
 
-class _LineError(Exception):
+class LineError(Exception):
     """Problem of one line."""
 
 
@@ -103,7 +103,7 @@ class TraceReader:
         for number, line in enumerate(lines, 1):
             try:
                 self.read(line)
-            except (_LineError, QueueHintError) as error:
+            except (LineError, QueueHintError) as error:
                 raise InvalidTraceError(f"line {number}: {error}") from None
 
     def read(self, line: str | bytes) -> None:
@@ -111,22 +111,22 @@ class TraceReader:
         Take in a line.
 
         Raises:
-            _LineError, QueueHintError: it is none of a trace.
+            LineError, QueueHintError: it is none of a trace.
         """
         if len(line) > LINE_BYTES_MAX:
-            raise _LineError(f"longer than {LINE_BYTES_MAX >> 20} MiB")
+            raise LineError(f"longer than {LINE_BYTES_MAX >> 20} MiB")
         if not line.strip():
             return
         try:
             found = json.loads(line)
         except (ValueError, RecursionError) as error:
             told = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-            raise _LineError(f"no JSON: {told}") from None
+            raise LineError(f"no JSON: {told}") from None
         if not isinstance(found, dict):
-            raise _LineError(f"a JSON object is expected, not {type(found).__name__}")
+            raise LineError(f"a JSON object is expected, not {type(found).__name__}")
         if "trace" in found:
             if found["trace"] != VERSION:
-                raise _LineError(f"a trace of version {shown(found['trace'])}; this is for version {VERSION}")
+                raise LineError(f"a trace of version {shown(found['trace'])}; this is for version {VERSION}")
             self.resolution_ms = max(self.resolution_ms, _integer(found, "resolution_ms", least=0, most=1000) or 0)
         elif "kind" in found:
             self.take(self.event(found))
@@ -139,7 +139,7 @@ class TraceReader:
             self.describe(past.job)
             self.records.append(past)
         else:
-            raise _LineError("no event (kind), no job (job), no line of a worker's log and no record")
+            raise LineError("no event (kind), no job (job), no line of a worker's log and no record")
 
     def trace(self) -> Trace:
         """Return what was read."""
@@ -177,7 +177,7 @@ class TraceReader:
         if not str(found.get("event", "")).startswith("job."):
             self.skipped["lines of a log that say nothing of jobs"] += 1
             return
-        job_id = _text(found, "job_id")
+        job_id = text_of(found, "job_id")
         if found.get("claims") is not None and job_id not in self.jobs:
             self.describe(self.job({"job": job_id, "claims": found["claims"], "task": found.get("task", "")}))
         for told in self.log.events_of(found):
@@ -191,25 +191,22 @@ class TraceReader:
         claims = found.get("claims")
         return TraceEvent(
             kind=kind,
-            job="" if isinstance(kind, str) and kind in {"idle", "gap"} else _text(found, "job"),
+            job="" if isinstance(kind, str) and kind in {"idle", "gap"} else text_of(found, "job"),
             at_ms=self.time(found),
-            worker=_optional_text(found, "worker"),
+            worker=optional_text_of(found, "worker"),
             token=_integer(found, "token", least=-TOKEN_MAX, most=TOKEN_MAX),
             free_slots=_integer(found, "free_slots", least=0, most=1 << 31),
-            pool=_optional_text(found, "pool"),
-            state=_optional_text(found, "state"),
-            old=_optional_text(found, "old"),
+            pool=optional_text_of(found, "pool"),
+            state=optional_text_of(found, "state"),
+            old=optional_text_of(found, "old"),
             claims=None if claims is None else TraceJob(id="", claims=_claims(claims)).claims,
-            cause=_optional_text(found, "cause"),
+            cause=optional_text_of(found, "cause"),
         )
 
     def time(self, found: dict[str, Any]) -> float:
         """Return when an event happened; one that does not say, when the one before it did."""
-        at_ms = found.get("at_ms")
-        if at_ms is not None:
-            if isinstance(at_ms, bool) or not isinstance(at_ms, (int, float)) or not abs(at_ms) <= 2**53:
-                raise _LineError(f"at_ms must be a number of ms, got {shown(at_ms)}")
-            return at_ms
+        if found.get("at_ms") is not None:
+            return _number_of(found, "at_ms")
         if found.get("at") is None:
             return self.at_ms
         return _time(found, "at")
@@ -220,43 +217,50 @@ class TraceReader:
         for name, choices in _CHOICES.items():
             if found.get(name) is not None:
                 if found[name] not in choices:
-                    raise _LineError(f"{name} must be one of {', '.join(choices)}, got {shown(found[name])}")
+                    raise LineError(f"{name} must be one of {', '.join(choices)}, got {shown(found[name])}")
                 fields[name] = found[name]
         if found.get("pool") is not None:
-            fields["pool"] = _text(found, "pool")
+            fields["pool"] = text_of(found, "pool")
         if "hint" in found:
             if found.get("claims"):
-                raise _LineError("give hint or claims, not both")
+                raise LineError("give hint or claims, not both")
             hint, mode = found["hint"], found.get("mode", "exclusive")
             claims = [] if hint is None else [{"path": hint, "mode": mode}]
         else:
             claims = found.get("claims") or []
         if not isinstance(found.get("needs_slot", True), bool):
-            raise _LineError(f"needs_slot must be true or false, got {shown(found['needs_slot'])}")
+            raise LineError(f"needs_slot must be true or false, got {shown(found['needs_slot'])}")
         return TraceJob(
-            id=_text(found, "job"),
+            id=text_of(found, "job"),
             claims=_claims(claims),
             depends_on=_edges(found.get("depends_on") or []),
-            task=_optional_text(found, "task") or "",
-            user=_optional_text(found, "user"),
+            task=optional_text_of(found, "task") or "",
+            user=optional_text_of(found, "user"),
             needs_slot=found.get("needs_slot", True),
             priority=_integer(found, "priority", least=0, most=1000) or 3,
             **fields,
         )
 
 
-def _text(found: dict[str, Any], name: str) -> str:
+def text_of(found: dict[str, Any], name: str) -> str:
+    """
+    Return an id in a line.
+
+    Raises:
+        LineError: it is neither a text nor an integer, or too long.
+    """
     value = found.get(name)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= TOKEN_MAX:
         return str(value)
     if not isinstance(value, str) or not 0 < len(value) <= ID_MAX:
-        raise _LineError(f"{name} must be a text of 1 to {ID_MAX} characters, got {shown(value)}")
+        raise LineError(f"{name} must be a text of 1 to {ID_MAX} characters, got {shown(value)}")
     return value
 
 
-def _optional_text(found: dict[str, Any], name: str) -> str | None:
+def optional_text_of(found: dict[str, Any], name: str) -> str | None:
+    """Return an id in a line; None if there is none."""
     value = found.get(name)
-    return None if value is None or value == "" else _text(found, name)
+    return None if value is None or value == "" else text_of(found, name)
 
 
 def _integer(found: dict[str, Any], name: str, *, least: int, most: int) -> int | None:
@@ -264,7 +268,7 @@ def _integer(found: dict[str, Any], name: str, *, least: int, most: int) -> int 
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise _LineError(f"{name} must be an integer of {least} to {most}, got {shown(value)}")
+        raise LineError(f"{name} must be an integer of {least} to {most}, got {shown(value)}")
     return value
 
 
@@ -273,10 +277,27 @@ def _time(found: dict[str, Any], name: str) -> float:
     try:
         at = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise _LineError(f"{name} is not a time, as in 2026-01-31T12:00:00.250Z: {shown(value)}") from None
+        raise LineError(f"{name} is not a time, as in 2026-01-31T12:00:00.250Z: {shown(value)}") from None
     if at.tzinfo is None:
-        raise _LineError(f"{name} needs its time zone, as in 2026-01-31T12:00:00.250Z: {shown(value)}")
+        raise LineError(f"{name} needs its time zone, as in 2026-01-31T12:00:00.250Z: {shown(value)}")
     return (at - _EPOCH) / _MS
+
+
+def time_of(found: dict[str, Any], name: str) -> float:
+    """
+    Return a time in a line: a number of ms, or a text of ISO 8601.
+
+    Raises:
+        LineError: it is neither.
+    """
+    return _time(found, name) if isinstance(found.get(name), str) else _number_of(found, name)
+
+
+def _number_of(found: dict[str, Any], name: str) -> float:
+    value = found.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= 2**53:
+        raise LineError(f"{name} must be a number of ms, got {shown(value)}")
+    return value
 
 
 def _claims(value: Any) -> Any:
@@ -286,7 +307,7 @@ def _claims(value: Any) -> Any:
     Without that of a permit, which takes no place.
     """
     if not isinstance(value, list):
-        raise _LineError(f"claims must be a list, got {shown(value)}")
+        raise LineError(f"claims must be a list, got {shown(value)}")
     return [
         (one.get("path"), one.get("mode", "exclusive")) if isinstance(one, dict) else one
         for one in map(_claim, value)
@@ -296,13 +317,13 @@ def _claims(value: Any) -> Any:
 
 def _claim(value: Any) -> Any:
     if isinstance(value, dict) and not isinstance(value.get("path"), list):
-        raise _LineError(f"the path of a claim must be a list of segments, got {shown(value.get('path'))}")
+        raise LineError(f"the path of a claim must be a list of segments, got {shown(value.get('path'))}")
     return value
 
 
 def _edges(value: Any) -> Any:
     if not isinstance(value, list):
-        raise _LineError(f"depends_on must be a list, got {shown(value)}")
+        raise LineError(f"depends_on must be a list, got {shown(value)}")
     return [records.edge_of(one) if isinstance(one, dict) else one for one in value]
 
 
@@ -317,13 +338,13 @@ def _past(found: dict[str, Any]) -> records.Past:
     }
     errors = found.get("errors") or []
     if not isinstance(errors, list) or not all(isinstance(error, dict) and "at" in error for error in errors):
-        raise _LineError("errors must be a list of objects with their times")
+        raise LineError("errors must be a list of objects with their times")
     return records.Past(
         job=TraceReader().job(described),
-        state=_text(found, "state"),
-        parent=_optional_text(spec, "parent"),
+        state=text_of(found, "state"),
+        parent=optional_text_of(spec, "parent"),
         failed_ms=tuple(_time(error, "at") for error in errors),
-        worker=_optional_text(found, "worker"),
+        worker=optional_text_of(found, "worker"),
         token=_integer(found, "token", least=-TOKEN_MAX, most=TOKEN_MAX),
         **times,
     )
