@@ -412,7 +412,7 @@ for _, job in ipairs(elsewhere) do
   if jobs.of(job.id) == job then lifecycle.drop(job) end
 end
 
-local lines_out, first, last_id, made = {}, S[NUMBERS] + 1, nil, {}
+local lines_out, first, last_id, made, waits = {}, S[NUMBERS] + 1, nil, {}, {}
 for _, ask in ipairs(asked) do
   local existing, after, key = existing_of(ask[ID]), nil, ask[P_KEY]
   if not existing and key then
@@ -430,10 +430,13 @@ for _, ask in ipairs(asked) do
   if existing then
     token = existing[PRESENCE] and existing[TOKEN] or ''
   else
-    if ask[P_TASK] == SIGNAL_TASK and jobs.is_signal(ask[ID]) and jobs.of(ask[ID]) then lifecycle.delete(jobs.of(ask[ID])) end
+    local is_of_signal = ask[P_TASK] == SIGNAL_TASK
+    if is_of_signal and jobs.is_signal(ask[ID]) and jobs.of(ask[ID]) then lifecycle.delete(jobs.of(ask[ID])) end
     job = admit(ask, after, start)
     made[#made + 1] = job
-    if parent_id ~= '' and jobs.is_wait(job.id) then transitions.hold(jobs.of(parent_id), {{job.id, AWAITED_AGAIN}}) end
+    if is_of_signal and jobs.is_wait(job.id) then
+      if parent_id ~= '' then transitions.hold(jobs.of(parent_id), {{job.id, AWAITED_AGAIN}}) else waits[#waits + 1] = job end
+    end
     if job[PRESENCE] then
       job[TOKEN] = epoch.next_token()
       token = job[TOKEN]
@@ -458,11 +461,9 @@ if start then
     end
   end
   for _, job in ipairs(made) do job[CAME] = in_order and job[NUMBER] or S[NUMBERS] end
-elseif parent_id == '' then
+else
   -- Those of jobs that there were before.
-  for _, job in ipairs(made) do
-    if jobs.is_wait(job.id) then lifecycle.end_unawaited(job) end
-  end
+  for _, wait in ipairs(waits) do lifecycle.end_unawaited(wait) end
 end
 if flow ~= '' and not start and #made > 0 then
   staging.set_timeout(flow, flow_timeout)
