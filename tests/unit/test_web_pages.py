@@ -145,6 +145,13 @@ OPERATIONS = {
 """How many operations a page takes, and which."""
 
 
+async def test_a_page_says_that_a_job_is_a_permit_and_that_a_place_is_shared() -> None:
+    one = Board(World())
+    async with one.world.sched.permit(["pdf"]) as held, one.world.sched.exclusive(["doc"], mode="shared") as shared:
+        for job_id, word in ((held.id, "permit"), (shared.id, "shared")):
+            assert f'<small class="mark">{word}</small>' in (await one.get(f"/jobs/{job_id}")).text
+
+
 async def test_a_page_takes_a_fixed_number_of_operations() -> None:
     one = await board()
     ids = await one.ids()

@@ -217,10 +217,7 @@ def _since_ms(record: JobRecord) -> int:
 
 def places(record: JobRecord, links: Links) -> list[View]:
     """Return the places that a job claims."""
-    return [
-        {"key": queue_key(path), "url": links.place(path), "shared": is_shared}
-        for path, is_shared in words.claims(record)
-    ]
+    return [{"key": queue_key(path), "url": links.place(path), "mark": mark} for path, mark in words.claims(record)]
 
 
 def progress(record: JobRecord) -> View | None:

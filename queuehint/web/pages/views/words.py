@@ -180,9 +180,12 @@ def reason_end(reason: Reason) -> str:
     return ENDS[reason.kind]
 
 
-def claims(record: JobRecord) -> list[tuple[tuple[str, ...], bool]]:
-    """Return the places of a job: the path of each, and whether it is shared."""
-    return [(claim.path, claim.mode == "shared") for claim in record.spec.claims]
+MARKS = {"exclusive": "", "shared": "shared", "counted": "permit"}
+
+
+def claims(record: JobRecord) -> list[tuple[tuple[str, ...], str]]:
+    """Return the places of a job: the path of each, and a word for what is special there; that of a permit is none."""
+    return [(claim.path, MARKS[claim.mode]) for claim in record.spec.claims]
 
 
 def percent(part: float, whole: float) -> int:
