@@ -24,6 +24,6 @@ except ImportError:
     raise MissingExtraError("web", "the board and its HTTP API") from None
 
 from queuehint.web.access import Access, BasicAuth
-from queuehint.web.app import make_app
+from queuehint.web.app import beside, make_app
 
-__all__ = ["Access", "BasicAuth", "make_app"]
+__all__ = ["Access", "BasicAuth", "beside", "make_app"]

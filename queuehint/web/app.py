@@ -22,9 +22,9 @@ from starlette.staticfiles import StaticFiles
 
 from queuehint import operations as op
 from queuehint.backends.steps import Steps
-from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, QueueHintError
+from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, QueueHintError, shown
 from queuehint.scheduler.scheduler import Scheduler
-from queuehint.schema.checks import check_bool, check_callable, check_instance, check_name
+from queuehint.schema.checks import check_bool, check_callable, check_instance, check_name, check_str
 from queuehint.web import pages
 from queuehint.web.access import Auth, admit, check_host, check_origin
 from queuehint.web.board import ROUTES, Asker, Board, check_colour
@@ -104,6 +104,35 @@ def make_app(
         seal=Seal(token_bytes() if secret is None else check_name(secret, parameter="secret").encode()),
     )
     return _Guarded(Starlette(routes=_routes(board), exception_handlers=_HANDLERS), board)
+
+
+def beside(app: ASGIApp, board: ASGIApp, *, at: str = "/queuehint") -> ASGIApp:
+    """
+    Return an application with a board below a path: for frameworks that mount none, such as Django.
+
+    ``application = beside(get_asgi_application(), make_app(sched, auth=...))`` goes into ``asgi.py``.
+
+    Args:
+        app: that answers all other paths.
+        board: what `make_app` has returned.
+        at: the path, such as ``"/queuehint"``.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: the path does not begin with a slash, or ends with one.
+
+    .. versionadded:: 1.0.0
+    """
+    if not check_str(at, parameter="at").startswith("/") or at.endswith("/"):
+        raise InvalidJobError(f"at must begin with a slash and not end with one, got {shown(at)}")
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        root = scope.get("root_path", "") + at
+        if scope["type"] == "http" and f"{scope['path']}/".startswith(f"{root}/"):
+            await board({**scope, "root_path": root}, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return application
 
 
 # --- routing -------------------------------------------------------------------------------------------------------

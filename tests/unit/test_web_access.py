@@ -9,7 +9,7 @@ import pytest
 
 from queuehint import Scheduler
 from queuehint.errors import InvalidHintTypeError, InvalidJobError, InvalidJobTypeError
-from queuehint.web import Access, BasicAuth, make_app
+from queuehint.web import Access, BasicAuth, beside, make_app
 from queuehint.web.app import HEADERS
 from tests.web_client import WebClient
 
@@ -108,6 +108,27 @@ async def test_links_and_routes_are_below_the_root_of_a_mount() -> None:
     client = WebClient(make_app(Scheduler(), auth=lambda _: Access()), root="/queue hint")
     assert 'href="/queue%20hint/jobs"' in (await client.get("/")).text
     assert (await client.get("/api/v1/stats")).status == 200
+
+
+@pytest.mark.parametrize("root", ["", "/site"])
+async def test_board_is_beside_an_application_that_mounts_none(root: str) -> None:
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": f"other {scope['path']}".encode()})
+
+    client = WebClient(beside(app, make_app(Scheduler(), auth=lambda _: Access()), at="/the board"), root=root)
+    for other in ("/", "/the%20boards", "/api/v1/stats"):
+        assert (await client.get(other)).text.startswith("other "), other
+    assert (await client.get("/the%20board/api/v1/jobs/a%2Fb")).json["facts"] == {"job_id": "a/b"}
+    assert f'href="{root}/the%20board/' in (await client.get("/the%20board/")).text
+    redirect = await client.get("/the%20board")
+    assert (redirect.status, redirect.headers["location"]) == (307, f"http://board{root}/the%20board/")
+
+
+def test_board_beside_an_application_needs_a_path() -> None:
+    for at in ("queuehint", "/queuehint/", "", "/"):
+        with pytest.raises(InvalidJobError, match="at must begin with a slash"):
+            beside(make_app(Scheduler()), make_app(Scheduler()), at=at)
 
 
 async def test_label_is_in_the_title() -> None:
