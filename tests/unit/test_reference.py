@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import queuehint
 from queuehint import testing
 
-REFERENCE = Path(__file__).parents[2] / "docs/reference"
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs/reference"
 _DOCUMENTED = re.compile(r"^\.\. (?:auto(?:class|exception|function)|py:data):: (\S+)$", re.MULTILINE)
 
 
@@ -39,10 +41,27 @@ def test_every_name_of_the_kit_is_in_the_reference() -> None:
     ] == []
 
 
-def test_star_import_without_the_extra_crypto_refuses_a_codec_when_made() -> None:
+EXTRAS = {
+    "cli": ("rich", "typer"),
+    "cron": ("cronsim", "tzdata"),
+    "crypto": ("cryptography",),
+    "otel": ("opentelemetry",),
+    "postgres": ("psycopg",),
+    "prometheus": ("prometheus_client",),
+    "reload": ("watchfiles",),
+    "testing": ("hypothesis", "pytest"),
+    "web": ("jinja2", "starlette", "uvicorn"),
+}
+"""The packages of each extra."""
+
+
+def test_star_import_without_any_extra_refuses_a_codec_when_made() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["optional-dependencies"].keys() == EXTRAS.keys()
     code = (
         "import sys\n"
-        "sys.modules['cryptography'] = None\n"
+        f"for name in {[name for names in EXTRAS.values() for name in names]}:\n"
+        "    sys.modules[name] = None\n"
         "from queuehint import *\n"
         "try:\n"
         "    EncryptedCodec({'a': bytes(32)})\n"
