@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from queuehint.testing.queue_check import QueueFaultError, QueueReport, check_queue
     from queuehint.testing.queue_story import QueueUnderTest
     from queuehint.testing.relaying import relay_now, relay_now_sync
+    from queuehint.testing.scripted import ScriptedBackend
     from queuehint.testing.simulation import (
         FaultPlan,
         Simulation,
@@ -91,6 +92,7 @@ _MODULES: dict[str, str] = {
     "ReferenceModel": "model",
     "Rule": "trace",
     "RunInterval": "intervals",
+    "ScriptedBackend": "scripted",
     "SerialEquivalence": "interleaving",
     "Simulation": "simulation",
     "SimulationError": "simulation",
@@ -153,6 +155,7 @@ __all__ = [
     "ReferenceModel",
     "Rule",
     "RunInterval",
+    "ScriptedBackend",
     "SerialEquivalence",
     "Simulation",
     "SimulationError",

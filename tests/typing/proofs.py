@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from queuehint import Backoff, Claim, FakeClock, JobSpec, Policy, Recurrence, Schedule, Scheduler
+from queuehint import Backend, Backoff, Claim, FakeClock, JobSpec, Policy, Recurrence, Schedule, Scheduler
 from queuehint.operations import Operation, Tick
 from queuehint.testing import (
     BackendQueue,
@@ -23,6 +23,7 @@ from queuehint.testing import (
     ReferenceModel,
     Rule,
     RunInterval,
+    ScriptedBackend,
     Simulation,
     TraceError,
     TraceEvent,
@@ -182,6 +183,16 @@ def a_log_is_intervals_of_jobs() -> None:
     with recorder.enqueue(["doc1"], mode="both"):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         pass
     check_intervals(["a"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
+
+# --- stores ---
+
+
+def a_script_is_answers_or_a_function() -> None:
+    store: Backend = ScriptedBackend([Tick()], is_local=True)
+    assert_type(store.is_local, bool)
+    assert_type(ScriptedBackend(lambda asked: asked).asked, list[Operation[Any]])
+    ScriptedBackend(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 # --- simulation and model ---

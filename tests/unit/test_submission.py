@@ -50,6 +50,7 @@ from queuehint.errors import (
     UnknownDependencyError,
 )
 from queuehint.operations.bounds import topological
+from queuehint.testing import ScriptedBackend
 from queuehint.values.hint import Claim
 from queuehint.values.policy import Policy
 from queuehint.values.record import JobState
@@ -749,27 +750,15 @@ ENQUEUED = [op.Enqueued((op.EnqueuedJob("id-a", 1, JobState.QUEUED, True),), mor
 NO_ROOM = [QueueFullError(None, 1, 1, more=more) for more in (False, True)]
 
 
-class Scripted:
-    """A store that answers calls by a list of replies and refusals."""
-
-    is_local = False
+class Scripted(ScriptedBackend):
+    """A store that answers by a list, and counts after how many calls others have their turn."""
 
     def __init__(self, answers: list[Any]) -> None:
-        self.answers = [*answers]
-        self.asked: list[Any] = []
+        # An error of an unknown outcome is changed where it passes.
+        super().__init__([OutcomeUnknownError(*a.args) if type(a) is OutcomeUnknownError else a for a in answers])
         self.owed = 0
 
-    def call_sync(self, operation: Any) -> Any:
-        self.asked.append(operation)
-        answer = self.answers.pop(0)
-        if isinstance(answer, QueueHintError):
-            raise type(answer)(*answer.args) if type(answer) is OutcomeUnknownError else answer
-        return answer
-
-    async def call(self, operation: Any) -> Any:
-        return self.call_sync(operation)
-
-    def owes_turn(self, _: Any) -> bool:
+    def owes_turn(self, operation: Any) -> bool:
         self.owed += 1
         return True
 
@@ -792,7 +781,7 @@ class Scripted:
 def test_single_job_is_submitted_as_by_steps(answers: list[Any], threads: bool) -> None:
     specs, by_steps, store = [attrs.evolve(job("a"), name=None)], Scripted(answers), Scripted(answers)
     sched = Scheduler("memory://")
-    sched._backend = cast("Any", store)
+    sched._backend = store
 
     def told(run: Callable[[], Any]) -> Any:
         try:
@@ -807,14 +796,14 @@ def test_single_job_is_submitted_as_by_steps(answers: list[Any], threads: bool) 
         assert told(lambda: asyncio.run(sched.submit_checked(specs))) == expected
         assert store.owed == sum(not isinstance(answer, QueueHintError) for answer in answers)
     assert store.asked == by_steps.asked
-    assert not store.answers
+    assert not store.left
     sched._backend = None
 
 
 @pytest.mark.parametrize("threads", [False, True], ids=["async", "sync"])
 def test_flow_of_a_single_job_is_a_flow(threads: bool) -> None:
     specs, store, sched = [JobSpec(id="a", task="work", flow="f")], Scripted(ENQUEUED[:1]), Scheduler("memory://")
-    sched._backend = cast("Any", store)
+    sched._backend = store
     if threads:
         sched.submit_checked_sync(specs, whole=True, flow_timeout_ms=5)
     else:

@@ -13,23 +13,23 @@ from queuehint import operations as op
 from queuehint.handlers.references import Reference
 from queuehint.scheduler.xcom import XCom
 from queuehint.schema.checks import TEN_YEARS_MS
+from queuehint.testing import ScriptedBackend
 from tests.each import for_each
 
 
-class Store:
+class Store(ScriptedBackend):
     """Keeps values for ever."""
 
     def __init__(self) -> None:
+        super().__init__(self.answer)
         self.values: dict[tuple[str, str], bytes] = {}
-        self.asked: list[Any] = []
         self.pages: list[op.SharedKeys] = []
 
     @property
     def backend(self) -> Any:
         return self
 
-    def call_sync(self, operation: Any) -> Any:
-        self.asked.append(operation)
+    def answer(self, operation: Any) -> Any:
         if isinstance(operation, op.ListShared):
             return self.pages.pop(0)
         place = (operation.namespace, operation.key)
@@ -38,12 +38,6 @@ class Store:
         replaced = place in self.values
         self.values[place] = operation.value
         return op.Pushed(replaced, more=False)
-
-    async def call(self, operation: Any) -> Any:
-        return self.call_sync(operation)
-
-    def owes_turn(self, operation: Any) -> bool:
-        return False
 
 
 def xcom_of(store: Any) -> XCom:
