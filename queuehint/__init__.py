@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from queuehint.handlers.context import Children, Discard, Fail, JobContext, Retry, Snooze
     from queuehint.handlers.references import template
     from queuehint.handlers.remote import ProcessDiedError
-    from queuehint.operations import ANYONE
+    from queuehint.operations import ANYONE, PathReasons, PlacedJob
     from queuehint.scheduler.event_streams import EventStream, EventStreamSync
     from queuehint.scheduler.holds.hold import Hold
     from queuehint.scheduler.listening import ListenerState
@@ -177,8 +177,10 @@ __all__ = [
     "OutcomeKind",
     "OutcomeUnknownError",
     "PathClosedError",
+    "PathReasons",
     "PauseState",
     "PayloadError",
+    "PlacedJob",
     "Policy",
     "Priority",
     "ProcessDiedError",
@@ -259,6 +261,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "MissingExtraError",
         "OutcomeUnknownError",
         "PathClosedError",
+        "PathReasons",
         "PayloadError",
         "QueueFullError",
         "QueueHintError",
@@ -281,7 +284,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "handlers.context": ("Children", "Discard", "Fail", "JobContext", "Retry", "Snooze"),
     "handlers.references": ("template",),
     "handlers.remote": ("ProcessDiedError",),
-    "operations": ("ANYONE",),
+    "operations": ("ANYONE", "PathReasons", "PlacedJob"),
     "scheduler.event_streams": ("EventStream", "EventStreamSync"),
     "scheduler.holds.hold": ("Hold",),
     "scheduler.listening": ("ListenerState",),

@@ -292,7 +292,8 @@ class LocalBackend(Backend):
         """Add to why running jobs are where they are that the event loop of their worker is blocked, if it is."""
         if not isinstance(reply, Chain):
             return reply
-        return attrs.evolve(reply, reasons=tuple(map(self._with_blocked, reply.reasons)))
+        at_path = None if reply.at_path is None else reply.at_path.each_reason(self._with_blocked)
+        return attrs.evolve(reply, reasons=tuple(map(self._with_blocked, reply.reasons)), at_path=at_path)
 
     def _with_blocked(self, reason: Reason) -> Reason:
         if reason.state is JobState.STARTED:

@@ -11,10 +11,13 @@ import typer
 from rich.text import Text
 
 from queuehint.cli.filters import Choose, choosing
-from queuehint.cli.opening import AsJson, Namespace, Target, namespace_of, opened
+from queuehint.cli.opening import AsJson, Namespace, Target, UsageError, namespace_of, opened, place
 from queuehint.cli.render import STYLES, Block, Facts, Grid, Printer, Row, ago, cell, iso, state_cell, when
+from queuehint.errors import InvalidHintError, InvalidJobError, JobNotFoundError
+from queuehint.operations import PathReasons, PlacedJob
 from queuehint.scheduler.records.export import as_json as fields_of
-from queuehint.values.hint import queue_key
+from queuehint.scheduler.scheduler import Scheduler
+from queuehint.values.hint import parse_key, queue_key
 from queuehint.values.policy import Policy
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import Reason, Stats
@@ -146,18 +149,37 @@ def _policy(policy: Policy) -> str:
 
 
 def why(
-    id: Id,
+    id: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID|PATH]", help="Of a job; the queue key of a place, if no job has this id."),
+    ] = None,
     target: Target = None,
     namespace: Namespace = None,
+    path: Annotated[str | None, typer.Option(metavar="PATH", help="What waits at or below this queue key.")] = None,
+    limit: Annotated[int, typer.Option(help="Of a place: how many of its oldest and newest jobs, 1 to 16.")] = 3,
     chain: Annotated[
         bool, typer.Option("--chain", "-c", help="Go on with the jobs it waits for, to the root cause.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the reasons why a job waits, the jobs ahead of it, and how to end a wait that does not end by itself."""
+    """Print why a job waits, or what waits at a place: the jobs in the way, and how to end a wait that stays."""
     with opened(target, namespace, as_json=as_json) as sched:
-        reasons = sched.why_sync(id, chain=True) if chain else (sched.why_sync(id),)
+        if (id is None) is (path is None):
+            raise UsageError("give the id of a job or the queue key of a place, one of the two")
+        if chain and path is not None:
+            raise UsageError("--chain goes with the id of a job, not with --path")
         printer = Printer(as_json=as_json)
+        if id is None:
+            _print_place(printer, sched.why_sync(path=place(path), limit=limit))
+            return
+        try:
+            reasons = sched.why_sync(id, chain=True) if chain else (sched.why_sync(id),)
+        except (JobNotFoundError, InvalidJobError):
+            at_place = None if chain else _at_place(sched, id, limit)
+            if at_place is None:
+                raise
+            _print_place(printer, at_place)
+            return
         if as_json:
             found = [_reason_fields(reason) for reason in reasons]
             printer.json(found if chain else found[0])
@@ -166,6 +188,59 @@ def why(
             printer.say(str(reason))
         if reasons[-1].way_out is not None and (chain or reasons[-1].stuck):
             printer.say(reasons[-1].way_out, "dim")
+
+
+def _at_place(sched: Scheduler, key: str, limit: int) -> PathReasons | None:
+    """Return what waits at the place of a queue key and what is in the way; None where nothing is, or it is no key."""
+    try:
+        found = sched.why_sync(path=parse_key(key), limit=limit)
+    except InvalidHintError:
+        return None
+    return found if found.waiting or found.ahead else None
+
+
+def _print_place(printer: Printer, found: PathReasons) -> None:
+    some = {"oldest": found.oldest, "newest": found.newest, "in the way": found.ahead}
+    if printer.as_json:
+        fields = attrs.asdict(found, recurse=False) | {"more": found.more}
+        fields |= {name: [_placed_fields(each) for each in fields[name]] for name in ("oldest", "newest", "ahead")}
+        printer.json(fields)
+        return
+    least = "" if found.complete else "at least "
+    printer.say(f"{found.path_key}: {least}{found.waiting} {'job waits' if found.waiting == 1 else 'jobs wait'}")
+    rows = [
+        [
+            cell(which),
+            cell(each.id),
+            state_cell(each.state),
+            cell(each.task),
+            cell(_place_of(each)),
+            cell(each.user),
+            cell(ago(each.enqueued_ms)),
+            cell(each.reason.text),
+        ]
+        for which, jobs in some.items()
+        for each in jobs
+    ]
+    if rows:
+        columns = ("which", "id", "state", "task", "place", "user", "ago", "why")
+        shown = ("which", "task", "place", "state", "why", "user", "ago", "id")
+        printer.put(Grid(columns, rows, shown=shown, key="id", usual={"user": ""}))
+    if found.more:
+        printer.say(f"{found.more} more wait there", "dim")
+    if found.more_ahead:
+        printer.say(f"{found.more_ahead} more are in the way", "dim")
+
+
+def _place_of(job: PlacedJob) -> str:
+    mode = "" if job.mode in (None, "exclusive") else f" ({job.mode})"
+    more = f" and {job.claims - 1} more" if job.claims > 1 else ""
+    return f"{job.path_key or ''}{mode}{more}"
+
+
+def _placed_fields(job: PlacedJob) -> dict[str, Any]:
+    fields = attrs.asdict(job, recurse=False) | {"state": job.state, "reason": _reason_fields(job.reason)}
+    return fields | {"enqueued_at": iso(fields.pop("enqueued_ms"))}
 
 
 def _reason_fields(reason: Reason) -> dict[str, Any]:

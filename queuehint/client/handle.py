@@ -13,6 +13,7 @@ from queuehint.client.record_reads import read_record
 from queuehint.client.stuck import HoldWatch, StuckWatch, failure_of
 from queuehint.errors import (
     InvalidJobError,
+    InvalidJobTypeError,
     InvalidTransitionError,
     JobCanceledError,
     JobNotFoundError,
@@ -23,7 +24,8 @@ from queuehint.errors import (
 )
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
 from queuehint.operations import CHAIN_MAX, Cancel, Chain, Get, Redrive, Verdict, Why
-from queuehint.schema.checks import check_bool, check_id, check_name, check_optional_duration
+from queuehint.schema.checks import check_bool, check_id, check_int, check_name, check_optional_duration
+from queuehint.values.hint import parse_path
 from queuehint.values.outcome import Progress
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import Reason
@@ -399,6 +401,34 @@ def checked_reason(reason: str | None) -> str | None:
 def asked_why(job_id: str, chain: object) -> Why:
     """Return the question why a job waits, or for the chain of reasons."""
     return Why(job_id, CHAIN_MAX if chain is not False and check_bool(chain, parameter="chain") else 1)
+
+
+PATH_JOBS = 3
+"""How many of the oldest and of the newest jobs of a path are named, unless a call says otherwise."""
+
+
+def why_asked(client: Client, job: object, chain: object, path: object, limit: object) -> Why:
+    """
+    Return the question why a job waits, or what waits at a path.
+
+    Args:
+        job, path: one of the two.
+        limit: how many of the oldest jobs of the path are named, and how many of the newest; None for 3.
+
+    Raises:
+        InvalidHintError, InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit; there is
+            no chain of a path.
+    """
+    if (job is None) is (path is None):
+        raise InvalidJobTypeError("give job or path, one of the two")
+    if path is None:
+        if limit is not None:
+            raise InvalidJobTypeError(f"limit goes with path, not with a job, got {shown(limit)}")
+        return asked_why(id_of(client, job, "job"), chain)
+    if chain is not False:
+        raise InvalidJobTypeError(f"chain goes with a job, not with path, got {shown(chain)}")
+    most = PATH_JOBS if limit is None else check_int(limit, parameter="limit", least=1, most=CHAIN_MAX)
+    return Why(None, most, parse_path(path))
 
 
 def reasons_of(reply: Chain, chain: object) -> Reason | tuple[Reason, ...]:

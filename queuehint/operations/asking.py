@@ -16,6 +16,7 @@ from queuehint.operations.base import (
     Operation,
     Verdict,
 )
+from queuehint.operations.places import PathReasons
 from queuehint.schema.checks import counted
 from queuehint.schema.kinds import AnyCount, Asked, AtMost, JobId, MomentMs, NameText, Token
 from queuehint.values.event import Event, EventFilter
@@ -315,10 +316,12 @@ class Chain:
 
     Args:
         reasons: that of the job asked about first. The last is a wait that does not end by itself, if the search finds
-            one; else the end of the first way.
+            one; else the end of the first way. Of a path there are none.
+        at_path: what waits at the path asked about, and what stands in its way; None of a job.
     """
 
     reasons: tuple[Reason, ...]
+    at_path: PathReasons | None = None
 
 
 @attrs.frozen
@@ -329,15 +332,20 @@ class Why(Operation[Chain]):
     At most 100 jobs are looked at.
 
     Args:
-        limit: how many reasons the chain has at most, 1–16.
+        job_id: the job; None for a question about a path.
+        limit: how many reasons the chain has at most, 1–16; of a path how many of its oldest jobs are named, and how
+            many of its newest.
+        path: the place asked about: what waits at it or below it, and what stands in its way. At most 500 claims of
+            jobs there are looked at.
 
     Raises:
         JobNotFoundError: no such job.
     """
 
     is_question: ClassVar[bool] = True
-    job_id: JobId
+    job_id: JobId | None
     limit: Annotated[int, Asked(1, CHAIN_MAX)] = 1
+    path: Path | None = None
 
 
 @attrs.frozen

@@ -217,6 +217,13 @@ def _check_users(operation: op.Exchange | op.Announce) -> None:
         check_size("pools times users", len(operation.pools) * (len(users) + len(steal)), op.SERVED_MAX)
 
 
+def _check_why(operation: op.Why) -> None:
+    if (operation.job_id is None) is (operation.path is None):
+        raise InvalidJobError(
+            f"job_id or path, one of the two, must be given, got {shown(operation.job_id)} and {shown(operation.path)}"
+        )
+
+
 _CHECKS: Final[dict[type[op.Operation[Any]], Callable[[Any], None]]] = {
     op.ChangeSchedule: _check_schedule_change,
     op.Commit: _check_flow_timeout,
@@ -231,6 +238,7 @@ _CHECKS: Final[dict[type[op.Operation[Any]], Callable[[Any], None]]] = {
     op.ListLines: _check_lines,
     op.Pause: _check_pause,
     op.Resume: _check_pause,
+    op.Why: _check_why,
 }
 """Operations of which more is checked than their fields."""
 

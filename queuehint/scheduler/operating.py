@@ -8,7 +8,7 @@ import attrs
 
 from queuehint.backends.steps import Steps, order_some, run_steps, run_steps_sync, tick_until_done
 from queuehint.client.arrangement import arrange
-from queuehint.client.handle import JobHandle, asked_why, checked_reason, id_of, reasons_of
+from queuehint.client.handle import JobHandle, checked_reason, id_of, reasons_of, why_asked
 from queuehint.client.options import bound, check_spec
 from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, OutcomeUnknownError, shown
 from queuehint.operations import (
@@ -28,6 +28,7 @@ from queuehint.operations import (
     Enqueue,
     Lines,
     ListLines,
+    PathReasons,
     Pull,
     SweptPath,
     Tree,
@@ -84,24 +85,35 @@ class Control(DueNow):
     async def why(self, job: str | JobHandle[Any]) -> Reason: ...
     @overload
     async def why(self, job: str | JobHandle[Any], *, chain: Literal[True]) -> tuple[Reason, ...]: ...
-    async def why(self, job: str | JobHandle[Any], *, chain: bool = False) -> Reason | tuple[Reason, ...]:
+    @overload
+    async def why(self, *, path: Sequence[str], limit: int = 3) -> PathReasons: ...
+    async def why(self, job: Any = None, *, chain: bool = False, path: Any = None, limit: int | None = None) -> Any:
         """
         Return what a job waits for and which jobs stand in its way; raises as `get`, and of a handle as `cancel`.
+
+        Or of a *path*, which jobs wait there and what stands in their way, with task, user, place, state and reason of
+        each; one question, which looks at 500 claims there at most.
 
         Args:
             chain: return why the jobs wait that it waits for too, and so on: up to 16 reasons from the job to the root
                 cause, a wait that does not end by itself if one is found. `Reason.way_out` of the last says what ends
                 it.
+            path: the place asked about, with all below it, in place of *job*.
+            limit: how many of its oldest jobs are named, and how many of its newest, 1–16.
         """
-        return reasons_of(await self.backend.call(asked_why(id_of(self, job, "job"), chain)), chain)
+        reply = await self.backend.call(why_asked(self, job, chain, path, limit))
+        return reply.at_path or reasons_of(reply, chain)
 
     @overload
     def why_sync(self, job: str | JobHandle[Any]) -> Reason: ...
     @overload
     def why_sync(self, job: str | JobHandle[Any], *, chain: Literal[True]) -> tuple[Reason, ...]: ...
-    def why_sync(self, job: str | JobHandle[Any], *, chain: bool = False) -> Reason | tuple[Reason, ...]:
+    @overload
+    def why_sync(self, *, path: Sequence[str], limit: int = 3) -> PathReasons: ...
+    def why_sync(self, job: Any = None, *, chain: bool = False, path: Any = None, limit: int | None = None) -> Any:
         """Like `why`, for code without a loop."""
-        return reasons_of(self.backend.call_sync(asked_why(id_of(self, job, "job"), chain)), chain)
+        reply = self.backend.call_sync(why_asked(self, job, chain, path, limit))
+        return reply.at_path or reasons_of(reply, chain)
 
     async def tree(
         self,

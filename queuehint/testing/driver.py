@@ -288,6 +288,12 @@ class Driver(ABC):
         """Return why a job waits."""
         return self.apply(op.Why(id)).reasons[0]
 
+    def why_path(self, *path: str, limit: int = 3) -> op.PathReasons:
+        """Return what waits at or below a path, and what stands in its way."""
+        found = self.apply(op.Why(None, limit, path)).at_path
+        assert found is not None
+        return found
+
     def chain(self, id: str) -> tuple[Reason, ...]:
         """Return the reasons from a job to the root cause of its wait."""
         return self.apply(op.Why(id, op.CHAIN_MAX)).reasons

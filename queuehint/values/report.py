@@ -107,9 +107,13 @@ class Reason:
         return None if text is None else text.format(id=job_id, other=other, path=place, signal=signal)
 
     def __str__(self) -> str:
-        head = f"{self.job_id} is {self.state}: "
+        return f"{self.job_id} is {self.state}: {self.text}"
+
+    @property
+    def text(self) -> str:
+        """What it waits for, in words, without the job and its state."""
         if self.kind is ReasonKind.DEPENDENCY and self.open_dependencies > len(self.jobs) > 0:
-            return f"{head}{self._still_open()}" + (f" ({self.detail})" if self.detail else "")
+            return self._still_open() + (f" ({self.detail})" if self.detail else "")
         behind = f" of {', '.join(self.jobs)}" if self.jobs else ""
         if self.kind is ReasonKind.LIMIT and self.jobs:
             behind = f" behind {self.jobs[0]}"
@@ -126,7 +130,7 @@ class Reason:
         said = _SENTENCES[self.kind]
         if self.selection is not None:
             said = f"{'paused by' if self.kind is ReasonKind.PAUSED else f'{said} of'} {_options(self.selection)}"
-        return f"{head}{said}{behind}{rest}{at}{until}{detail}{done}"
+        return f"{said}{behind}{rest}{at}{until}{detail}{done}"
 
     def _still_open(self) -> str:
         """Return how many dependencies are open, and of how many: it may wait for a job of its key besides."""

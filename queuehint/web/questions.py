@@ -74,6 +74,26 @@ class One:
 
 
 @attrs.frozen(kw_only=True)
+class Wait:
+    """
+    The wait of one job.
+
+    Args:
+        limit: how many reasons the chain has at most.
+    """
+
+    job_id: JobId
+    limit: Annotated[int, Asked(1, op.CHAIN_MAX)] = 1
+
+
+@attrs.frozen
+class Chain:
+    """Reasons from a waiting job to the root cause of its wait: each but the last names the job of the next one."""
+
+    reasons: tuple[Reason, ...]
+
+
+@attrs.frozen(kw_only=True)
 class OneFlow:
     """A flow, and which page of its jobs."""
 
@@ -218,22 +238,22 @@ def job(ask: Ask) -> Steps[JobRecord]:
     return record
 
 
-def why(ask: Ask) -> Steps[op.Chain]:
+def why(ask: Ask) -> Steps[Chain]:
     """Ask why a job waits; in a scope the chain ends before the first job of another, and no other is named."""
     if ask.scope:
         yield from job(Ask(One(job_id=ask.asked.job_id), ask.access, ask.scheduler, ask.seal))
-    chain: op.Chain = yield ask.asked
+    chain: tuple[Reason, ...] = (yield op.Why(ask.asked.job_id, ask.asked.limit)).reasons
     if not ask.scope:
-        return chain
-    named = list(dict.fromkeys([name for reason in chain.reasons for name in (reason.job_id, *reason.jobs)]))
+        return Chain(chain)
+    named = list(dict.fromkeys([name for reason in chain for name in (reason.job_id, *reason.jobs)]))
     records = (yield op.Get(tuple(named))).records
     own = {record.id for record in records if record is not None and is_within(record.spec, ask.scope)}
     reasons: list[Reason] = []
-    for reason in chain.reasons:
+    for reason in chain:
         if reason.job_id not in own:
             break
         reasons.append(attrs.evolve(reason, jobs=tuple([name for name in reason.jobs if name in own])))
-    return op.Chain(tuple(reasons))
+    return Chain(tuple(reasons))
 
 
 def flow(ask: Ask) -> Steps[FlowPage]:
@@ -324,8 +344,8 @@ QUESTIONS: Final[tuple[Route, ...]] = (
     Route(
         name="why",
         path="/jobs/{id}/why",
-        asks=op.Why,
-        answers=op.Chain,
+        asks=Wait,
+        answers=Chain,
         find=why,
         bind=_OF_A_JOB,
         most=3,

@@ -15,6 +15,7 @@ from queuehint import (
 )
 from queuehint import operations as op
 from queuehint.values.report import ReasonKind, TreeNode
+from tests.each import for_each
 from tests.schedulers import Gate, make_job, scheduler
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
@@ -34,6 +35,52 @@ async def test_why_names_what_a_job_waits_for() -> None:
     assert (await first.why()).kind is ReasonKind.NO_WORKER
     await sched.drain()
     assert (await first.why()).kind is ReasonKind.OVER
+
+
+async def test_why_of_a_path_names_what_waits_there_and_what_is_in_the_way() -> None:
+    sched, _ = scheduler()
+    work = make_job(sched)
+    jobs = [await work.using(queue_hint=["x"], user="ann").enqueue("a") for _ in range(9)]
+    ids = [job.id for job in jobs]
+    await work.using(id="other").enqueue("y")
+    found = await sched.why(path=["x"])
+    assert found == sched.why_sync(path=("x",)) == sched.why_sync(path=["x"], limit=3)
+    assert [job.id for job in found.oldest] == ids[:3]
+    assert [job.id for job in found.newest] == ids[:-4:-1]
+    assert (found.path_key, found.waiting, found.more, found.complete, found.holders) == ("x", 9, 3, True, 1)
+    assert [len(sched.why_sync(path=[], limit=limit).oldest) for limit in (1, 16)] == [1, 10]
+    assert str(found).splitlines() == [
+        "x: 9 jobs waiting",
+        "oldest:",
+        f"  {ids[0]} (work of ann at x) is QUEUED: {found.oldest[0].reason.text}",
+        *[f"  {job}" for job in found.oldest[1:]],
+        "newest:",
+        *[f"  {job}" for job in found.newest],
+        "  and 3 more",
+    ]
+    await sched.drain()
+    assert str(await sched.why(path=["x"])) == "x: 0 jobs waiting"
+
+
+@for_each(
+    "given, words",
+    [
+        ({}, "give job or path, one of the two"),
+        ({"job": "a", "path": ["x"]}, "give job or path, one of the two"),
+        ({"job": "a", "limit": 3}, "limit goes with path, not with a job, got 3"),
+        ({"path": ["x"], "chain": True}, "chain goes with a job, not with path, got True"),
+        ({"path": ["x"], "limit": 0}, "limit must be from 1 to 16, got 0"),
+        ({"path": ["x"], "limit": 17}, "limit must be from 1 to 16, got 17"),
+        ({"path": ["x"], "limit": 1.5}, "limit must be int, got float: 1.5"),
+        ({"path": "x"}, "path must be a list of segments, got str; did you mean ['x']?"),
+        ({"path": ["x", ""]}, "path segment 1 is empty"),
+    ],
+)
+def test_why_that_cannot_be_meant_is_refused_before_a_question(given: Any, words: str) -> None:
+    sched = Scheduler("redis://localhost:1")
+    with pytest.raises(ValueError) as caught:
+        sched.why_sync(**given)
+    assert words in str(caught.value)
 
 
 async def test_an_unknown_job_is_not_found() -> None:

@@ -144,6 +144,46 @@ def test_why_says_what_a_job_waits_for_and_what_helps(system: System) -> None:
     assert chain[-1]["way_out"] == way_out
 
 
+def test_why_of_a_place_says_what_waits_there_and_what_is_in_the_way(system: System) -> None:
+    system.enqueue("edit", "doc1", "intro", id="a", user="ann")
+    system.claim()
+    for number in range(8):
+        system.enqueue("edit", "doc1", "intro", id=f"w{number}")
+    system.enqueue("edit", "doc1", "my text", id="doc1:end")
+    for words in (("doc1:intro",), ("--path", "doc1:intro")):
+        head, *rows, last = system.ok("why", *words).splitlines()
+        assert (head, last) == ("doc1:intro: 8 jobs wait", "2 more wait there")
+        cells = [row.split("\t") for row in rows]
+        assert [(row[0], row[1]) for row in cells] == [
+            ("oldest", "w0"), ("oldest", "w1"), ("oldest", "w2"), ("newest", "w7"), ("newest", "w6"), ("newest", "w5"),
+            ("in the way", "a"),
+        ]  # fmt: skip
+        assert cells[-1][2:6] == ["STARTED", "edit", "doc1:intro", "ann"]
+        assert cells[-1][7] == "running (worker w1, attempt 1)"
+    found = system.json("why", "doc1:intro", "--limit", "1")
+    assert (found["path_key"], found["waiting"], found["more"], found["complete"]) == ("doc1:intro", 8, 6, True)
+    assert [each["id"] for each in found["oldest"] + found["newest"] + found["ahead"]] == ["w0", "w7", "a"]
+    assert (found["ahead"][0]["task"], found["ahead"][0]["state"]) == ("edit", "STARTED")
+    assert found["oldest"][0]["reason"]["jobs"] == ["a"]
+    assert system.ok("why", "doc1:my text").startswith("doc1:my text: 1 job waits\n"), "no id has a space"
+    assert system.ok("why", "doc1:end").startswith("doc1:end is QUEUED: "), "an id goes before a place"
+    assert system.ok("why", "--path", "doc1:end") == "doc1:end: 0 jobs wait\n"
+    for nothing in ("doc2", "doc1:intro:below:it:all\\"):
+        refused = system.run("why", nothing)
+        assert (refused.exit_code, "not exist" in refused.output or "no job" in refused.output) == (1, True), nothing
+    for wrong, said in (
+        ((), "give the id of a job or the queue key of a place, one of the two"),
+        (("a", "--path", "doc1"), "give the id of a job or the queue key of a place, one of the two"),
+        (("--path", "doc1", "--chain"), "--chain goes with the id of a job, not with --path"),
+        (("--path", "doc1:"), "is not the key of any path"),
+        (("--path", "doc1", "--limit", "17"), "limit must be from 1 to 16, got 17"),
+    ):
+        refused = system.run("why", *wrong)
+        assert refused.exit_code in {1, 2}
+        assert said in " ".join(refused.output.split()), refused.output
+    assert system.run("why", "doc1", "--chain").exit_code == 1
+
+
 # --- one job, as it goes on ------------------------------------------------------------------------------------------
 
 

@@ -77,7 +77,7 @@ from tests.support import until_sync
 
 QUESTIONS: Any = (
     op.Get(("a", "b", "nobody")), op.List(), op.CountRecords(), op.CountJobs(), op.CountEdges(), op.List(DEAD_RECORDS),
-    op.Tree(depth=3), op.Peek(), op.Why("a"), op.Why("b"), op.Why("c"),
+    op.Tree(depth=3), op.Peek(), op.Why("a"), op.Why("b"), op.Why("c"), op.Why(None, 2, ()),
 )  # fmt: skip
 LIMIT_S = 30
 

@@ -118,7 +118,7 @@ async def test_why_says_of_a_job_that_blocks_the_loop_in_a_store_of_this_process
     sched = Scheduler("memory://" if kind == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}")
     go_on = threading.Event()
 
-    @sched.job
+    @sched.job(queue_hint=["doc"])
     async def blocks() -> None:
         assert go_on.wait(30)
 
@@ -131,6 +131,7 @@ async def test_why_says_of_a_job_that_blocks_the_loop_in_a_store_of_this_process
         while time.monotonic() < end_s and not all(is_said_blocked(handle.why_sync()) for handle in handles):
             time.sleep(0.01)
         seen = [is_said_blocked(handle.why_sync()) for handle in handles]
+        seen += [is_said_blocked(job.reason) for job in sched.why_sync(path=["doc"]).ahead]
         go_on.set()
         return seen
 
@@ -140,7 +141,7 @@ async def test_why_says_of_a_job_that_blocks_the_loop_in_a_store_of_this_process
         blocking = await blocks.enqueue()
         seen = asyncio.get_running_loop().run_in_executor(None, see, blocking, beside)
         await blocking.result()
-        assert await seen == [True, True], "all that the worker holds stands still"
+        assert await seen == [True, True, True], "all that the worker holds stands still"
         await until(lambda: not is_said_blocked(beside.why_sync()))
         await until(lambda: "worker.blocked" in events(caplog))
     await sched.close()

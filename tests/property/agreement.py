@@ -282,6 +282,7 @@ class RedisLockstep:
         self.do(op.ListLines(path[: depth // 2], depth or 1, limit=depth or 1, longest=True))
         self.do(op.CountPending(path, include_scheduled=depth > 1))
         self.do(op.CountPending(None, include_scheduled=depth > 1))
+        self.do(op.Why(None, depth + 1, path))
         self.do(op.List(DEAD_RECORDS, limit=2 * depth))
         self.do(op.ListSchedules(limit=depth or 1))
         self.do(op.DueSchedules())
@@ -340,6 +341,7 @@ class RedisLockstep:
             for mode in modes:
                 self.do(op.CanDequeue(path, mode))
             self.do(op.CountPending(path, include_scheduled=True))
+            self.do(op.Why(None, op.CHAIN_MAX, path))
         self.ask((), depth=64)
         for job_id in [*self.engine.table.jobs, "nobody"]:
             self.do(op.Why(job_id))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from queuehint.core.asking.blockers import Blockers
-from queuehint.operations import Why
 from queuehint.testing.driver import SHARED, Queue, claim, job
 from queuehint.values.report import JOBS_NAMED_MAX, ReasonKind
 
 
 def why(queue: Queue, name: str) -> tuple[ReasonKind, tuple[str, ...]]:
-    (reason,) = queue.apply(Why(name)).reasons
+    reason = queue.why(name)
     return reason.kind, reason.jobs
 
 

@@ -59,7 +59,7 @@ QUESTIONS: Any = (
     op.List(newest_first=True), op.CountRecords(), op.Tree(depth=4), op.CountJobs(), op.CountEdges(),
     op.List(DEAD_RECORDS), op.ListLimits(), op.ListSchedules(), op.ListUsers("s"), op.ListWeights(), op.ListWorkers(),
     op.CountPending(), op.CanDequeue(("a",)), op.Follow(0), op.Peek(), op.ListPauses(), op.ListLines(depth=4),
-    op.Tree(limit=1),
+    op.Tree(limit=1), *[op.Why(None, 16, path) for path in ((), ("a",), ("b",), ("c",))],
 )  # fmt: skip
 
 

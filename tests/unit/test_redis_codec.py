@@ -209,6 +209,7 @@ OPERATIONS: tuple[op.Operation[Any], ...] = (
     op.Get(("a",)),
     op.List(DEAD_RECORDS),
     op.Why("a"),
+    op.Why(None, 3, ()),
     op.Tree(),
     op.ListLines(),
     op.CountJobs(),
@@ -389,7 +390,7 @@ def everything(backend: RedisBackend) -> Iterator[Callable[[], Any]]:
     """Yield calls that read all that is stored, and then change some of it."""
     ids = ("ends", "dies", "runs", "waits", "ready", "later")
     operations: list[op.Operation[Any]] = [op.Get((job_id,)) for job_id in ids]
-    operations += [op.Why(job_id) for job_id in ids]
+    operations += [*[op.Why(job_id) for job_id in ids], op.Why(None, 16, ()), op.Why(None, 3, ("runs",))]
     operations += [
         op.List(DEAD_RECORDS),
         op.CountJobs(),

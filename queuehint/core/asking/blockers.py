@@ -11,7 +11,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from queuehint.core.structures.trie import CLASHES, IS, IX, ONE, counts
+from queuehint.core.structures.trie import CLASHES, IS, IX, ONE, X, counts
 from queuehint.values.hint import key_of
 from queuehint.values.record import JobState
 from queuehint.values.report import JOBS_NAMED_MAX
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from queuehint.core.jobs.table import JobTable
     from queuehint.core.structures.job import Job
     from queuehint.core.structures.trie import Node, Walk
+    from queuehint.values.hint import Path
 
 LINE_LOOKED_AT_MAX = 100
 DEAD_LOOKED_AT_MAX = 1000
@@ -66,6 +67,25 @@ class Blockers:
             if other.job is not walk.job and len(found) < JOBS_NAMED_MAX:
                 found[other.job] = None
         return tuple(sorted(found, key=_SEQ))
+
+    def against(self, path: Path) -> tuple[list[Job], int]:
+        """
+        Return up to ten jobs that hold the place against an exclusive claim that would come now, in order of place.
+
+        Those of the first gate on its way that it does not pass: the dead ones if there are any. A line does not count.
+        With them comes how many claims hold that gate.
+        """
+        node: Node | None = self._table.trie.root
+        depth = 0
+        while node is not None:
+            is_end = depth == len(path)
+            clashes = CLASHES[X if is_end else IX]
+            if node.held & clashes:
+                jobs = self._dead_at(node, clashes) or sorted(self._holders_of(node, clashes), key=_SEQ)
+                return jobs, sum(counts(node.held & clashes))
+            node = None if is_end or not node.children else node.children.get(path[depth])
+            depth += 1
+        return [], 0
 
     def _dead_at(self, node: Node, clashes: int) -> list[Job]:
         """Return dead jobs that hold a gate in one of the modes that clash, in order of place."""

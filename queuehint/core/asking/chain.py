@@ -11,6 +11,7 @@ from __future__ import annotations
 import attrs
 
 from queuehint import operations as op
+from queuehint.core.asking.at_path import reasons_at
 from queuehint.core.asking.blockers import Blockers
 from queuehint.core.asking.why import cycle_reason, reason_of
 from queuehint.core.state import State, handles
@@ -26,6 +27,9 @@ FOLLOWED = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY})
 @handles(op.Why)
 def why(state: State, question: op.Why) -> op.Chain:
     """Answer `Why`."""
+    if question.job_id is None:
+        assert question.path is not None
+        return op.Chain((), reasons_at(state, question.path, question.limit))
     job = state.find(question.job_id)
     if job is None:
         raise JobNotFoundError(question.job_id)

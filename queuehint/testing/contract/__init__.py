@@ -56,6 +56,7 @@ from queuehint.testing.contract.limits import LimitChanges, LimitsAtOnce, Limits
 from queuehint.testing.contract.listing import Counting, Listing, ListingByPath
 from queuehint.testing.contract.parents import FailedParents, Parents
 from queuehint.testing.contract.parts import Commits, FlowsTold, HiddenParts
+from queuehint.testing.contract.path_reasons import WhyAPathWaits
 from queuehint.testing.contract.pauses import PausesByFilter, PausesInTime
 from queuehint.testing.contract.permits import Permits
 from queuehint.testing.contract.places import Ancestors, ArrivalOrder, Pauses, Root, SerialPath, Siblings
@@ -194,6 +195,7 @@ __all__ = [
     "Waiting",
     "WhatIsLeft",
     "WhyAJobWaits",
+    "WhyAPathWaits",
     "WrongValues",
 ]
 
@@ -278,6 +280,7 @@ class BackendConformance(
     Grants,
     Callers,
     WhyAJobWaits,
+    WhyAPathWaits,
     Trees,
     TreePages,
     LongestLines,

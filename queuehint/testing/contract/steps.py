@@ -134,6 +134,12 @@ class Bounds:
             ),
             (lambda store: op.Why("b", 0), "limit must be from 1 to 16, got 0"),
             (lambda store: op.Why("b", op.CHAIN_MAX + 1), "limit must be from 1 to 16, got 17"),
+            (lambda store: op.Why(None, 17, ("x",)), "limit must be from 1 to 16, got 17"),
+            (lambda store: op.Why(None), "job_id or path, one of the two, must be given, got None and None"),
+            (
+                lambda store: op.Why("b", 1, ("x",)),
+                "job_id or path, one of the two, must be given, got 'b' and ('x',)",
+            ),
             (
                 lambda store: op.Post((op.Note("a", None, ("line",), Progress(1)),)),
                 "token: a note of 'a' has none, so it has lines alone",

@@ -19,17 +19,20 @@ from queuehint.testing.model.jobs import (
     STARTED,
     Actor,
 )
-from queuehint.testing.model.places import at_or_below
+from queuehint.testing.model.places import at_or_below, clash, is_at_or_below
 from queuehint.testing.model.work import Work
-from queuehint.values.hint import queue_key
+from queuehint.values.hint import Claim, is_counted, queue_key
 from queuehint.values.record import JobState
 from queuehint.values.report import EdgeStats, Reason, ReasonKind
 from queuehint.values.spec import OF_SIGNALS, SIGNAL_TASK
 
 if TYPE_CHECKING:
+    from queuehint.values.hint import Path
     from queuehint.values.policy import Retention
     from queuehint.values.record_filter import RecordFilter
 
+LOOKED_AT_PATH_MAX = 500
+"""How many claims of a path a store looks at."""
 Verdicts = list[tuple[op.Verdict, JobState | None]]
 
 
@@ -247,6 +250,12 @@ class Records(Work):
 
     def check_chain(self, question: op.Why, reply: op.Chain) -> op.Chain:
         """Each reason of a chain names the job of the next one, none twice; only the last may be stuck."""
+        if question.path is not None:
+            assert reply.reasons == ()
+            assert reply.at_path is not None
+            self.check_path(question.path, question.limit, reply.at_path)
+            return reply
+        assert reply.at_path is None
         assert 0 < len(reply.reasons) <= question.limit
         assert reply.reasons[0].job_id == question.job_id
         ids = [reason.job_id for reason in reply.reasons]
@@ -257,6 +266,42 @@ class Records(Work):
                 assert reply.reasons[at + 1].job_id in reason.jobs, f"{reply.reasons[at + 1]} follows {reason}"
                 assert not reason.stuck, f"{reason} is the root cause, not {reply.reasons[at + 1]}"
         return reply
+
+    def check_path(self, path: Path, limit: int, reply: op.PathReasons) -> None:
+        """
+        Of the jobs that wait at a path the first and the last by number are told, and what is in their way.
+
+        Judged where a store looks at all claims there.
+        """
+        there = [job for job in self.jobs.values() if not job.is_over and at_or_below(job.spec.claims, path)]
+        claims = [claim for job in there for claim in job.spec.claims if is_at_or_below(claim.path, path)]
+        assert reply.path_key == queue_key(path)
+        assert reply.complete == (len(claims) < LOOKED_AT_PATH_MAX), f"{len(claims)} claims are at the path"
+        if not reply.complete:
+            return
+        waiting = sorted((job for job in there if job.state is not STARTED), key=lambda job: job.number)
+        newest = waiting[limit:][-limit:][::-1]
+        assert [job.id for job in reply.oldest] == [job.id for job in waiting[:limit]], "the oldest that wait there"
+        assert [job.id for job in reply.newest] == [job.id for job in newest], "the newest that wait there"
+        assert reply.waiting == len(waiting)
+        for placed in (*reply.oldest, *reply.newest, *reply.ahead):
+            job = self.jobs[placed.id]
+            spec = job.spec
+            keys = [queue_key(claim.path) for claim in spec.claims if clash((Claim(claim.path),), (Claim(path),))]
+            keys = keys or [queue_key(claim.path) for claim in spec.claims]
+            assert (placed.task, placed.user, placed.claims) == (spec.task, spec.user, len(spec.claims))
+            assert (placed.path_key, placed.enqueued_ms) == (keys[0] if keys else None, job.enqueued)
+            self.check_reason(job, placed.reason)
+        ids = [placed.id for placed in reply.ahead]
+        assert len(set(ids)) == len(ids) <= 10
+        assert not {job.id for job in waiting} & set(ids), "what waits at the path is not in its own way"
+        named = {job_id for placed in (*reply.oldest, *reply.newest) for job_id in placed.reason.jobs}
+        for job in (self.jobs[job_id] for job_id in ids if job_id not in named):
+            assert job in self.placed, f"{job} has no place"
+            assert clash(job.claims, (Claim(path),)), f"{job} is not in the way"
+        started = {job.id for job in there if job.state is STARTED and not is_counted(job.claims)}
+        assert started <= set(ids) or len(ids) == 10, f"{started} run there"
+        assert reply.more_ahead == 0 or len(ids) == 10
 
     def check_reason(self, job: Actor, reply: Reason) -> None:
         """A job that waits for others names ten of them, the dead ones if there are any."""

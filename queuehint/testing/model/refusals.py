@@ -46,7 +46,8 @@ class Refusals(Records):
         if isinstance(operation, op.Depend):
             return self._refuses_portion(operation)
         if isinstance(operation, op.Why):
-            return None if self.find(operation.job_id) is not None else JobNotFoundError
+            is_of_path = operation.job_id is None
+            return None if is_of_path or self.find(operation.job_id or "") is not None else JobNotFoundError
         if isinstance(operation, op.Amend):
             job = self.find(operation.spec.id)
             if job is None:

@@ -282,6 +282,8 @@ class Lockstep:
         claims = [c for actor in known if actor.state not in OVER for c in actor.claims]
         assert below.unfinished == sum(c.path[: len(claim.path)] == claim.path for c in claims)
         self._ask_why(known)
+        of_path = op.Why(None, 3, claim.path)
+        self.model.check_chain(of_path, self.put(of_path))
         self._ask_about_edges()
         self._ask_for_records(claim)
         self._compare_tree(self.put(op.Tree(claim.path, 1)), claim.path)

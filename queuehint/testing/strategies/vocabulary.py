@@ -258,6 +258,12 @@ def _list_lines(named: _Named) -> SearchStrategy[op.ListLines]:
     )
 
 
+def _why(named: _Named) -> SearchStrategy[op.Why]:
+    """Draw a question about a job, or about a path."""
+    of_jobs = st.builds(op.Why, named.id, st.integers(1, op.CHAIN_MAX))
+    return of_jobs | st.builds(op.Why, st.none(), st.integers(1, op.CHAIN_MAX), named.path)
+
+
 _OWN: Final[dict[type[AnyOperation], _Maker]] = {
     op.Enqueue: _enqueue,
     op.Exchange: _exchange,
@@ -271,6 +277,7 @@ _OWN: Final[dict[type[AnyOperation], _Maker]] = {
     op.Amend: _amend,
     op.Pause: lambda named: st.builds(op.Pause, _selections(named), st.none() | _WHILES_MS),
     op.Resume: lambda named: st.builds(op.Resume, _selections(named)),
+    op.Why: _why,
 }
 """Operations whose fields depend on one another."""
 

@@ -18,7 +18,7 @@ from queuehint.web.pages.views import job as of_job
 from queuehint.web.pages.views import now as of_now
 from queuehint.web.pages.views import places as of_places
 from queuehint.web.pages.views import why as of_why
-from queuehint.web.questions import Listing, One, Selection
+from queuehint.web.questions import Listing, One, Selection, Wait
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -132,7 +132,7 @@ async def places(asker: Asker, request: Request) -> Response:
         for state in (JobState.STARTED, JobState.QUEUED)
     ]
     line = of_places.in_line(queued[0])
-    head = (await ask(asker, "why", op.Why(line[0].id))).reasons if line else ()
+    head = (await ask(asker, "why", Wait(job_id=line[0].id))).reasons if line else ()
     ahead = await by_id(asker, of_why.named_jobs(head)[1:])
     place = of_places.place_view(
         path,
@@ -180,7 +180,7 @@ async def why(asker: Asker, request: Request) -> Response:
     """Show the chain of reasons of a job."""
     links, now_ms = links_of(asker, request), asker.scheduler.clock.now_ms()
     job_id = id_of(request)
-    reasons = (await ask(asker, "why", op.Why(job_id, op.CHAIN_MAX))).reasons
+    reasons = (await ask(asker, "why", Wait(job_id=job_id, limit=op.CHAIN_MAX))).reasons
     records = await by_id(asker, of_why.named_jobs(reasons))
     chain = of_why.chain_view(reasons, records, now_ms, links)
     return render(asker, request, "why.html", title=f"Why {job_id} waits", page="jobs", chain=chain)
@@ -192,7 +192,7 @@ async def job(asker: Asker, request: Request) -> Response:
     job_id = id_of(request)
     shows = asker.access.arguments and request.query_params.get("arguments") == "1"
     record = await ask(asker, "job", One(job_id=job_id, arguments=shows))
-    reason = None if record.state.is_over else (await ask(asker, "why", op.Why(job_id))).reasons[0]
+    reason = None if record.state.is_over else (await ask(asker, "why", Wait(job_id=job_id))).reasons[0]
     edges = await by_id(asker, of_job.edge_ids(record))
     waits, _ = await some_records(asker, RecordFilter(waits_for=job_id), DEPENDENTS_SHOWN)
     # A handler makes its jobs while it runs: they are looked for behind it.

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from queuehint.backends.redis.codec.specs import IDENTITY_MARK, facts, number_of, parse_identity
+from queuehint.backends.redis.codec.specs import IDENTITY_MARK, facts, number_of, parse_claims_text, parse_identity
 from queuehint.backends.redis.scripts import STATES
 from queuehint.errors import JobNotFoundError
 from queuehint.operations import (
@@ -18,7 +18,9 @@ from queuehint.operations import (
     CountPending,
     Lines,
     ListLines,
+    PathReasons,
     Pending,
+    PlacedJob,
     Tree,
     Why,
 )
@@ -130,10 +132,44 @@ def parse_pause(name: bytes) -> RecordFilter:
 
 
 def why(operation: Why, reply: list[Any]) -> Chain:
-    """Return the reasons from a job to the root cause of its wait."""
+    """Return the reasons from a job to the root cause of its wait, or what waits at a path."""
+    if operation.job_id is None:
+        assert operation.path is not None
+        return Chain((), _at_path(operation.path, reply))
     if not reply:
         raise JobNotFoundError(operation.job_id)
     return Chain(tuple([_told(hop) for hop in reply]))
+
+
+def _at_path(path: Path, reply: list[Any]) -> PathReasons:
+    waiting, is_whole, more_ahead, holders, oldest, newest, *told = reply
+    jobs = tuple(map(_placed, told))
+    return PathReasons(
+        path_key=key_of(path),
+        oldest=jobs[:oldest],
+        newest=jobs[oldest : oldest + newest],
+        ahead=jobs[oldest + newest :],
+        waiting=waiting,
+        more_ahead=more_ahead,
+        holders=holders,
+        complete=bool(is_whole),
+    )
+
+
+def _placed(reply: list[Any]) -> PlacedJob:
+    task, user, claim, count, enqueued, reason = reply
+    claims = parse_claims_text(claim.decode())
+    told = _told(reason)
+    return PlacedJob(
+        id=told.job_id,
+        task=task.decode(),
+        user=user.decode() or None,
+        path_key=key_of(claims[0].path) if claims else None,
+        mode=claims[0].mode if claims else None,
+        claims=count,
+        enqueued_ms=int(enqueued),
+        reason=told,
+    )
 
 
 def pending(_operation: CountPending, reply: list[Any]) -> Pending:

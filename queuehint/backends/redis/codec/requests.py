@@ -346,11 +346,6 @@ def _pull(operation: op.Push | op.Pull) -> Args:
     return [f"{operation.namespace}\0{operation.key}"]
 
 
-@sends(op.CountPending)
-def _count_pending(operation: op.CountPending) -> Args:
-    return [_place(operation.path), int(operation.include_scheduled)]
-
-
 @sends(op.Tree)
 def _tree(operation: op.Tree) -> Args:
     after = gate_key((operation.after,)) if operation.after else ""
@@ -367,10 +362,6 @@ def _due_schedules(operation: op.DueSchedules) -> Args:
     return [operation.limit, *(operation.after or ("", ""))]
 
 
-def _place(path: Path | None) -> str:
-    return "-" if path is None else "/" + gate_key(path)
-
-
 # --- all others, by the kinds of their fields ------------------------------------------------------------------------
 
 
@@ -378,6 +369,8 @@ def _writer(kind: Kind) -> Callable[[Any], Any]:
     """Return what makes a field an argument."""
     if isinstance(kind, Optional):
         inner = kind.kind
+        if isinstance(inner, PathOf):
+            return _place
         assert isinstance(inner, (Count, Label, Text)), inner
         return _token if isinstance(inner, Proof) else text_of if isinstance(inner, Count) else _text
     if isinstance(kind, Proof):
@@ -388,6 +381,10 @@ def _writer(kind: Kind) -> Callable[[Any], Any]:
         return gate_key
     assert isinstance(kind, (Choice, Count, Label, Text)), kind
     return _itself
+
+
+def _place(path: Path | None) -> str:
+    return "-" if path is None else "/" + gate_key(path)
 
 
 def _token(token: int | None) -> str:

@@ -1,13 +1,15 @@
 #!lua flags=no-writes,allow-oom
---[[ why: reasons from a waiting job to the root cause of its wait.
-  ARGV[9] id; ARGV[10] limit int
-  Returns up to so many reasons (lib/asking/reasons), nothing if there is no such job.
+--[[ why: reasons from a waiting job to the root cause of its wait; or what waits at a path, and what stands in its way.
+  ARGV[9] id        str  "" for a question about a path; ARGV[10] limit int
+  ARGV[11] path     str  "/" and a gate key, "-" for a question about a job
+  Returns up to so many reasons (lib/asking/reasons), nothing if there is no such job; or what lib/asking/at_path returns.
   Mirrors core.asking.chain ]]
 -- @include lib/questions
 -- @include lib/asking/reasons
+-- @include lib/asking/at_path
 local CHAIN_LOOKED_AT_MAX = 100 -- @const
 local GOES_ON = {place = true, dependency = true}
-args.count(10)
+args.count(11)
 local limit = args.int(10)
 local seen, seen_count, way, first = {}, 0, {}, nil
 
@@ -32,6 +34,8 @@ local function finds_stuck(job)
   return false
 end
 
+local path = args.path(11, '-')
+if path then return at_path.reasons(path, limit) end
 local job = jobs.find(ARGV[9])
 if not job then return {} end
 local chain, reply = finds_stuck(job) and way or first, {}

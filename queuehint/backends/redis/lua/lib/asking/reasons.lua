@@ -312,21 +312,6 @@ end
 
 local function text_of_ms(ms) return ms and string.format('%.0f', ms) or '' end
 
--- How many workers there are, and of the first few what is known; read once.
-local WORKERS_NAMED_MAX = 3 -- @const
-local workers_told = nil
-
-local function told_of_workers()
-  if not workers_told then
-    local live = workers.live()
-    workers_told = {#live}
-    for at = 1, math.min(#live, WORKERS_NAMED_MAX) do
-      for part = 1, RELEASE_AT do workers_told[#workers_told + 1] = live[at][part] end
-    end
-  end
-  return workers_told
-end
-
 -- A reason as a flat list: what it says, then what the codec needs to tell a job that runs from one that is overdue, and of
 -- one that no worker serves which workers there are.
 local function reply_of(job, reason)
@@ -336,11 +321,11 @@ local function reply_of(job, reason)
     job.id, job[STATE], reason.kind, table.concat(ids, '\n'), reason.path and '/' .. reason.path or '',
     text_of_ms(reason.until_ms), reason.stuck and '1' or '0', reason.detail and '=' .. reason.detail or '', text_of_ms(reason.open or 0),
     text_of_ms(reason.told or 0), reason.progress or '', text_of_ms(job[STARTED_AT]), text_of_ms(NOW),
-    reason.kind == 'running' and heads.spec(job) or '',
+    reason.kind == 'running' and jobs.first_line(heads.spec(job)) or '',
   }
   if reason.selection then reply[#reply + 1] = reason.selection end
   if reason.kind == 'no_worker' then
-    local told = told_of_workers()
+    local told = workers.told()
     for at = 1, #told do reply[#reply + 1] = told[at] end
   end
   return reply

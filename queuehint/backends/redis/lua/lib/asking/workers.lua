@@ -33,6 +33,21 @@ function workers.live()
   return live
 end
 
+local WORKERS_NAMED_MAX = 3 -- @const
+local told_of = nil
+
+-- How many workers there are, and of the first few what is known; read once.
+function workers.told()
+  if not told_of then
+    local live = workers.live()
+    told_of = {#live}
+    for at = 1, math.min(#live, WORKERS_NAMED_MAX) do
+      for part = 1, RELEASE_AT do told_of[#told_of + 1] = live[at][part] end
+    end
+  end
+  return told_of
+end
+
 -- For each live worker of a pool its release, and the users whose jobs it runs, false for everyone's.
 function workers.releases(pool)
   local told = {}
