@@ -30,6 +30,13 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+class Order(StrEnum):
+    """How the jobs of a path are sorted."""
+
+    TIME = "time"
+    PLACE = "place"
+
+
 Newest = Annotated[bool, typer.Option("--newest/--oldest", help="Which come first.")]
 
 
@@ -41,16 +48,19 @@ def ls(
     state: States = None,
     flow: Flow = None,
     newest: Newest = True,
+    order: Annotated[
+        Order, typer.Option("--order", help="With --path: by time, or by place and then time.")
+    ] = Order.TIME,
     limit: Annotated[int, typer.Option(help="How many at most, 1 to 200.")] = 50,
     cursor: Annotated[str | None, typer.Option(help="The cursor printed with the page before.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs, those enqueued last first; of a path in order of their places."""
+    """List jobs, those enqueued last first; of a path too, or in order of their places."""
     with opened(target, namespace, as_json=as_json) as sched:
         chosen = choose(state=states_of(state))
         if flow is not None:
             chosen["flow"] = flow
-        page = sched.records.list_sync(newest_first=newest, limit=limit, cursor=cursor, **chosen)
+        page = sched.records.list_sync(newest_first=newest, limit=limit, cursor=cursor, order=order.value, **chosen)
         if flow is not None and not page:
             check_flow(sched, flow)
         # A cursor belongs to its question, and "two hours ago" is another one every time.

@@ -179,6 +179,8 @@ class List(Operation[Page]):
 
     Args:
         newest_first: in the reverse order, that of the queue keys too.
+        by_time: with a path in order of number all the same. Where the path has at most 4 000 claims, they are looked
+            at for each page; else the records of the namespace are gone through in order of number.
         after: the *after* of the page before.
         limit: 1–200.
     """
@@ -188,6 +190,7 @@ class List(Operation[Page]):
     newest_first: bool = False
     after: Position | None = None
     limit: Annotated[int, Asked(1, LIST_MAX)] = 100
+    by_time: bool = False
 
 
 @attrs.frozen

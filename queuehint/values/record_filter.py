@@ -84,6 +84,11 @@ class RecordFilter:
         return self.path is not None or self.flow is not None or self.waits_for is not None
 
     @property
+    def is_by_path(self) -> bool:
+        """They are found along a path, in order of queue key."""
+        return self.path is not None and self.flow is None and self.waits_for is None
+
+    @property
     def is_unfinished(self) -> bool:
         """Unfinished jobs may be among them."""
         return not self.states or any(state not in OVER for state in self.states)

@@ -53,6 +53,15 @@ def test_the_jobs_of_a_flow_are_listed_redriven_given_up_and_canceled(system: Sy
     assert ids(system.ok("ls", "--flow", flow, "--oldest", "--cursor", first["cursor"])) == ["b"]
     assert ids(system.ok("ls", "--flow", flow, "--path", "doc1")) == ["a"]
     assert ids(system.ok("ls", "--flow", flow, "--user", "ann")) == []
+    system.enqueue("edit", "doc2", "begin", id="e")
+    system.enqueue("edit", "doc2", "x", id="f")
+    system.sched.cancel_sync(["e", "f"])
+    assert ids(system.ok("ls", "--path", "doc2")) == ["f", "e", "d", "c"], "the newest first, wherever they are"
+    assert ids(system.ok("ls", "--path", "doc2", "--oldest")) == ["c", "d", "e", "f"]
+    assert ids(system.ok("ls", "--path", "doc2", "--order", "place", "--oldest")) == ["e", "c", "d", "f"]
+    first = system.json("ls", "--path", "doc2", "--limit", "3")
+    assert ids(system.ok("ls", "--path", "doc2", "--cursor", first["cursor"])) == ["c"]
+    assert system.run("ls", "--path", "doc2", "--order", "size").exit_code == 2
     assert ids(system.ok("dead", "ls", "--flow", flow)) == ["a"]
     assert system.ok("dead", "retry", "--flow", flow, "--yes") == "a\tdone\tQUEUED\n"
     system.fail(system.claim()[0])

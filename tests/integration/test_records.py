@@ -94,6 +94,14 @@ def test_a_path_is_all_at_or_below_it_in_order_of_places(url: str) -> None:
         first = await store.list(path=["doc1"], limit=2)
         assert ids(first) == ["b", "f"]
         assert ids(await store.list(path=["doc1"], cursor=first.cursor)) == ["e", "c", "h"]
+        assert ids(await store.list(path=["doc1"], order="time")) == ["b", "c", "e", "f", "h"]
+        assert ids(await store.list(path=["doc1"], order="time", newest_first=True)) == ["h", "f", "e", "c", "b"]
+        page = await store.list(path=["doc1"], order="time", newest_first=True, limit=3)
+        rest = store.list_sync(path=["doc1"], order="time", newest_first=True, cursor=page.cursor)
+        assert (ids(page), ids(rest), rest.cursor) == (["h", "f", "e"], ["c", "b"], None)
+        found = [record.id async for record in store.iterate(path=["doc1"], order="time", state="FINISHED")]
+        assert found == [record.id for record in store.iterate_sync(path=["doc1"], order="time", state="FINISHED")]
+        assert found == ["b"]
 
     on(url, main)
 

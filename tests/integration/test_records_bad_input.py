@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from queuehint import (
+    Claim,
     InvalidHintError,
     InvalidJobError,
     InvalidJobTypeError,
@@ -16,6 +17,7 @@ from queuehint import (
     Scheduler,
 )
 from queuehint.values.outcome import OutcomeKind
+from queuehint.values.spec import JobSpec
 from tests.manual_jobs import ids, on, settle, spec
 from tests.schedulers import run
 
@@ -36,6 +38,8 @@ def empty() -> Scheduler:
         *[({"cursor": bad}, InvalidJobError, "cursor") for bad in ("", "abc", "-1", "0", "AQ", "x" * 10**6, "\ud800")],
         *[({"cursor": bad}, InvalidJobTypeError, "cursor") for bad in (-1, 0, 10**9, b"abc")],
         *[({"newest_first": bad}, InvalidJobTypeError, "newest_first") for bad in (1, None, "yes")],
+        *[({"order": bad}, InvalidJobError, "order must be one of place, time") for bad in ("", "newest", "TIME")],
+        *[({"order": bad}, InvalidJobTypeError, "order") for bad in (None, 5, ["time"])],
         *[({"state": bad}, InvalidJobError, "state") for bad in ("", "finished", "DONE", [], ["FINISHED", "x"])],
         *[({"state": bad}, InvalidJobTypeError, "state") for bad in (5, [5], [None])],
         *[({name: bad}, InvalidJobError, name) for name in ("service", "user", "task", "pool") for bad in ("", "a\n")],
@@ -55,7 +59,12 @@ def test_a_bad_question_is_refused_before_anything_is_asked(
         run(empty.records.list(**asked))
     with pytest.raises(kind, match=words):
         empty.records.list_sync(**asked)
-    if not {"limit", "cursor", "newest_first"} & asked.keys():
+    if "order" in asked:
+        with pytest.raises(kind, match=words):
+            empty.records.iterate(**asked)
+        with pytest.raises(kind, match=words):
+            empty.records.iterate_sync(**asked)
+    elif not {"limit", "cursor", "newest_first"} & asked.keys():
         with pytest.raises(kind, match=words):
             empty.records.iterate(**asked)
         with pytest.raises(kind, match=words):
@@ -72,6 +81,14 @@ def test_a_cursor_belongs_to_its_question(empty: Scheduler) -> None:
     for other in others:
         with pytest.raises(InvalidJobError, match="cursor"):
             store.list_sync(cursor=cursor, **other)
+    assert store.list_sync(cursor=cursor, order="time").cursor is None, "without a path it is the one order"
+    empty.submit_sync([JobSpec(id=f"p{n}", task="work", claims=(Claim(("x",)),)) for n in range(3)])
+    orders: list[Any] = ["place", "time"]
+    for order in orders:
+        cursor = store.list_sync(path=["x"], limit=1, order=order).cursor
+        assert len(store.list_sync(path=["x"], cursor=cursor, order=order)) == 2
+        with pytest.raises(InvalidJobError, match="cursor"):
+            store.list_sync(path=["x"], cursor=cursor, order=orders[order == "place"])
 
 
 @pytest.mark.parametrize("bad", ["", 5, None, "a\n", "x" * 257])

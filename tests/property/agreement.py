@@ -325,10 +325,10 @@ class RedisLockstep:
         self.do(op.ListUsers("s", limit=limit))
         for wanted in filters(path, self.now_ms, list(self.engine.table.jobs.values())):
             self.do(op.CountRecords(wanted))
-            for newest_first in (False, True):
+            for newest_first, by_time in ((False, False), (True, False), (True, True)):
                 after = None
                 for _ in range(3):
-                    after = self.do(op.List(wanted, newest_first, after, limit)).after
+                    after = self.do(op.List(wanted, newest_first, after, limit, by_time)).after
                     if after is None:
                         break
 

@@ -60,6 +60,8 @@ def test_a_cursor_of_another_question_is_refused(other: RecordFilter) -> None:
 def test_a_cursor_of_the_other_order_is_refused() -> None:
     with pytest.raises(InvalidJobError, match="cursor"):
         read_cursor(write_cursor(("", 7), ALL), ALL, newest_first=True)
+    with pytest.raises(InvalidJobError, match="cursor"):
+        read_cursor(write_cursor(("", 7), ALL), ALL, by_time=True)
 
 
 def test_the_root_is_another_question_than_no_path() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import attrs
 import pytest
 
 from queuehint import operations as op
+from queuehint.core.asking import questions
 from queuehint.errors import InvalidJobError, InvalidJobTypeError
 from queuehint.testing.driver import Queue, job
 from queuehint.values.policy import SERVICES_KEPT_MAX, Retention
@@ -28,6 +30,24 @@ def filled(jobs: list[JobSpec], *, apart: int = 1) -> Queue:
         queue.now_ms += 1
         queue.engine.table.last_number += apart - 1
     return queue
+
+
+def test_order_of_time_below_a_path_looks_at_a_bounded_number_of_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = op.RECORDS_LOOKED_AT_MAX + 1000
+    queue = filled([job(f"j{n:04}", ["x", str(n % 7)]) for n in range(count)])
+    looked_at = 0
+    entries = questions._entries
+
+    def counted(*args: Any, **options: Any) -> Iterator[Any]:
+        nonlocal looked_at
+        for entry in entries(*args, **options):
+            looked_at += 1
+            yield entry
+
+    monkeypatch.setattr(questions, "_entries", counted)
+    page = queue.apply(op.List(RecordFilter(path=("x",)), True, None, 3, by_time=True))
+    assert [record.id for record in page.records] == [f"j{count - n:04}" for n in range(1, 4)]
+    assert looked_at == op.RECORDS_LOOKED_AT_MAX + 1
 
 
 def walk(queue: Queue, **fields: Any) -> list[int]:

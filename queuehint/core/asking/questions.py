@@ -75,6 +75,8 @@ def _steps_behind(job: Job, first: int) -> tuple[tuple[str, int, bytes], ...]:
 @handles(op.List)
 def list_records(state: State, question: op.List) -> op.Page:
     """Answer `List`."""
+    if question.by_time and question.filter.is_by_path:
+        return _page_by_time(state.table, question)
     if question.filter.is_by_entry or question.filter == DEAD_RECORDS:
         return _page_by_entry(state.table, question)
     return _page_by_number(state.table, question)
@@ -92,10 +94,27 @@ def _page_by_number(table: JobTable, question: op.List) -> op.Page:
             if looked_at == op.RECORDS_LOOKED_AT_MAX or len(records) == question.limit:
                 return op.Page(tuple(records), ("", edge))
             looked_at, edge = looked_at + 1, number
-            if is_in_time(wanted, block.jobs[number].enqueued_ms):
-                records.append(block.jobs[number].record())
+            job = block.jobs[number]
+            if is_in_time(wanted, job.enqueued_ms) and _is_there(wanted, job):
+                records.append(job.record())
         edge = block.base if newest_first else block.base + op.RECORDS_PER_BLOCK - 1
     return op.Page(tuple(records), None)
+
+
+def _page_by_time(table: JobTable, question: op.List) -> op.Page:
+    """Return a page of the records below a path in order of number: few are sorted, of many all records are read."""
+    wanted, newest_first, limit = question.filter, question.newest_first, question.limit
+    entries = list(islice(_entries(table, wanted), op.RECORDS_LOOKED_AT_MAX + 1))
+    if len(entries) > op.RECORDS_LOOKED_AT_MAX:
+        return _page_by_number(table, question)
+    jobs = {number: job for _, number, job in entries if passes(wanted, job)}
+    numbers = sorted(jobs, reverse=newest_first)
+    if question.after is not None:
+        edge = question.after[1]
+        numbers = [number for number in numbers if (number < edge if newest_first else number > edge)]
+    page = numbers[:limit]
+    records = tuple([jobs[number].record() for number in page])
+    return op.Page(records, ("", page[-1]) if len(numbers) > limit else None)
 
 
 def _page_by_entry(table: JobTable, question: op.List) -> op.Page:
@@ -145,11 +164,15 @@ def _entries(
 def _is_first(wanted: RecordFilter, key: str, job: Job) -> bool:
     """Return whether a key is the first of a job's claims at or below a path; if it is "", whether any is there."""
     claims, path = job.spec.claims, wanted.path
-    if path is None:
-        return True
-    if wanted.flow is not None or wanted.waits_for is not None:
-        return any(is_prefix(path, claim.path) for claim in claims)
+    if path is None or not wanted.is_by_path:
+        return _is_there(wanted, job)
     return len(claims) == 1 or key == min(key_of(claim.path) for claim in claims if is_prefix(path, claim.path))
+
+
+def _is_there(wanted: RecordFilter, job: Job) -> bool:
+    """Return whether a job has a claim at or below the path of a filter, if there is one."""
+    path = wanted.path
+    return path is None or any(is_prefix(path, claim.path) for claim in job.spec.claims)
 
 
 @handles(op.CountRecords)

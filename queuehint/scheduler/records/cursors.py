@@ -33,15 +33,15 @@ _LENGTH_MAX = -(-(_HEAD_BYTES + 4 * KEY_LENGTH_MAX) * 4 // 3)
 _FORM = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def write_cursor(after: Position, asked: RecordFilter, *, newest_first: bool = False) -> str:
+def write_cursor(after: Position, asked: RecordFilter, *, newest_first: bool = False, by_time: bool = False) -> str:
     """Return the cursor of a listing that goes on *after*."""
     key, number = after
     body = number.to_bytes(_NUMBER_BYTES, "big") + key.encode()
-    packed = bytes([_VERSION]) + _digest(body, asked, newest_first=newest_first) + body
+    packed = bytes([_VERSION]) + _digest(body, asked, newest_first=newest_first, by_time=by_time) + body
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
-def read_cursor(cursor: object, asked: RecordFilter, *, newest_first: bool = False) -> Position:
+def read_cursor(cursor: object, asked: RecordFilter, *, newest_first: bool = False, by_time: bool = False) -> Position:
     """
     Return the position that a cursor stands for.
 
@@ -53,7 +53,8 @@ def read_cursor(cursor: object, asked: RecordFilter, *, newest_first: bool = Fal
         raise InvalidJobTypeError(f"cursor must be str, got {type(cursor).__name__}: {shown(cursor)}")
     packed = _unpacked(str.__str__(cursor))
     digest, body = packed[1 : 1 + _DIGEST_BYTES], packed[1 + _DIGEST_BYTES :]
-    if len(packed) < _HEAD_BYTES or packed[0] != _VERSION or digest != _digest(body, asked, newest_first=newest_first):
+    expected = _digest(body, asked, newest_first=newest_first, by_time=by_time)
+    if len(packed) < _HEAD_BYTES or packed[0] != _VERSION or digest != expected:
         raise InvalidJobError(f"cursor {shown(cursor)} is not one that this listing has returned")
     return body[_NUMBER_BYTES:].decode("utf-8", "replace"), int.from_bytes(body[:_NUMBER_BYTES], "big")
 
@@ -70,10 +71,10 @@ def _unpacked(cursor: str) -> bytes:
     return packed if base64.urlsafe_b64encode(packed).rstrip(b"=").decode() == cursor else b""
 
 
-def _digest(body: bytes, asked: RecordFilter, *, newest_first: bool) -> bytes:
+def _digest(body: bytes, asked: RecordFilter, *, newest_first: bool, by_time: bool) -> bytes:
     # Conditions that are not set do not count, so a cursor stays valid when a later version adds conditions.
     question = {name: value for name, value in attrs.asdict(asked, recurse=False).items() if value not in (None, ())}
     if asked.path is not None:
         question["path"] = asked.path
-    text = json.dumps([question, newest_first], sort_keys=True)
+    text = json.dumps([question, newest_first, *(["time"] if by_time else [])], sort_keys=True)
     return hashlib.blake2b(body + b"\0" + text.encode(), digest_size=_DIGEST_BYTES).digest()

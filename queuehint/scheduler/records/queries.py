@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, TypedDict, overload
+from typing import Any, Literal, TypedDict, get_args, overload
 
 import attrs
 
@@ -46,6 +46,9 @@ AMENDS_MAX = 8
 """How often a record that changes meanwhile is read and amended anew."""
 LINES_AT_ONCE = 200
 VERSION_MAX = 2**62
+
+RecordOrder = Literal["place", "time"]
+RECORD_ORDERS: tuple[RecordOrder, ...] = get_args(RecordOrder)
 
 _STATES = tuple([str(state) for state in JobState])
 
@@ -186,6 +189,11 @@ def check_order(value: object) -> bool:
     return check_bool(value, parameter="newest_first")
 
 
+def check_record_order(value: object) -> RecordOrder:
+    """Check `order`."""
+    return check_choice(value, RECORD_ORDERS, parameter="order")
+
+
 def users_of(service: object, limit: object, after: object) -> ListUsers:
     """Return the question for a page of users."""
     return ListUsers(
@@ -222,20 +230,24 @@ def list_by_ids(client: Client, ids: object) -> Steps[Sequence[JobRecord]]:
     return [record for record in reply.records if record is not None]
 
 
-def list_page(asked: RecordFilter, newest_first: object, limit: object, cursor: object) -> Steps[RecordPage]:
+def list_page(
+    asked: RecordFilter, newest_first: object, limit: object, cursor: object, order: object = "place"
+) -> Steps[RecordPage]:
     """Read a page: the store is asked on until it is full, there is no more, or `QUESTIONS_MAX` are asked."""
     newest_first = check_order(newest_first)
+    by_time = check_record_order(order) == "time" and asked.is_by_path
     left = check_int(limit, parameter="limit", least=1, most=LIST_MAX)
-    after: Position | None = None if cursor is None else read_cursor(cursor, asked, newest_first=newest_first)
+    listing: dict[str, bool] = {"newest_first": newest_first, "by_time": by_time}
+    after: Position | None = None if cursor is None else read_cursor(cursor, asked, **listing)
     records: list[JobRecord] = []
     for _ in range(QUESTIONS_MAX):
-        page = yield List(asked, newest_first, after, left)
+        page = yield List(asked, newest_first, after, left, by_time)
         records += page.records
         left -= len(page.records)
         after = page.after
         if after is None or not left:
             break
-    return RecordPage(records, None if after is None else write_cursor(after, asked, newest_first=newest_first))
+    return RecordPage(records, None if after is None else write_cursor(after, asked, **listing))
 
 
 def count(asked: RecordFilter) -> Steps[Counts]:

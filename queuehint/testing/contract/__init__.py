@@ -54,6 +54,7 @@ from queuehint.testing.contract.labels import Headers, Tags
 from queuehint.testing.contract.leases import Leases, Presence, Waiting
 from queuehint.testing.contract.limits import LimitChanges, LimitsAtOnce, LimitsInAll, LimitsInTime
 from queuehint.testing.contract.listing import Counting, Listing, ListingByPath
+from queuehint.testing.contract.listing_by_time import ListingByTime
 from queuehint.testing.contract.parents import FailedParents, Parents
 from queuehint.testing.contract.parts import Commits, FlowsTold, HiddenParts
 from queuehint.testing.contract.path_reasons import WhyAPathWaits
@@ -145,6 +146,7 @@ __all__ = [
     "LimitsTold",
     "Listing",
     "ListingByPath",
+    "ListingByTime",
     "LongestLines",
     "Numbers",
     "OnDead",
@@ -238,6 +240,7 @@ class BackendConformance(
     Shared,
     Listing,
     ListingByPath,
+    ListingByTime,
     Counting,
     Tags,
     Headers,

@@ -21,9 +21,15 @@ MINUTE = 60_000
 
 
 def page(
-    store: Store, limit: int = 200, after: op.Position | None = None, *, newest_first: bool = False, **fields: Any
+    store: Store,
+    limit: int = 200,
+    after: op.Position | None = None,
+    *,
+    newest_first: bool = False,
+    by_time: bool = False,
+    **fields: Any,
 ) -> op.Page:
-    return store.apply(op.List(RecordFilter(**fields), newest_first, after, limit))
+    return store.apply(op.List(RecordFilter(**fields), newest_first, after, limit, by_time))
 
 
 def listed(store: Store, *, newest_first: bool = False, **fields: Any) -> str:

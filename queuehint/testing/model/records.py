@@ -171,11 +171,13 @@ class Records(Work):
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
-    def listed(self, wanted: RecordFilter, *, newest_first: bool = False) -> list[str]:
+    def listed(self, wanted: RecordFilter, *, newest_first: bool = False, by_time: bool = False) -> list[str]:
         """Return the ids of what passes a filter, in order, by looking at every record."""
-        return [job.id for _, job in self.found(wanted, newest_first=newest_first)]
+        return [job.id for _, job in self.found(wanted, newest_first=newest_first, by_time=by_time)]
 
-    def found(self, wanted: RecordFilter, *, newest_first: bool = False) -> list[tuple[op.Position, Actor]]:
+    def found(
+        self, wanted: RecordFilter, *, newest_first: bool = False, by_time: bool = False
+    ) -> list[tuple[op.Position, Actor]]:
         """Return what passes a filter, each with its place, in order, by looking at every record."""
         places = []
         for job in self.jobs.values():
@@ -194,7 +196,7 @@ class Records(Work):
             if wanted.waits_for is not None and (job.is_over or wanted.waits_for not in job.waits):
                 continue
             if (wanted.since_ms or 0) <= job.enqueued and (wanted.until_ms is None or job.enqueued < wanted.until_ms):
-                has_key = wanted.flow is None and wanted.waits_for is None
+                has_key = wanted.flow is None and wanted.waits_for is None and not by_time
                 order = job.number if wanted.waits_for is None else job.since
                 places.append(((min(keys, default="") if has_key else "", order), job))
         return sorted(places, key=itemgetter(0), reverse=newest_first)
@@ -207,7 +209,7 @@ class Records(Work):
         first, last, newest_first = question.after, reply.after, question.newest_first
         expected = [
             job.id
-            for place, job in self.found(question.filter, newest_first=newest_first)
+            for place, job in self.found(question.filter, newest_first=newest_first, by_time=question.by_time)
             if (first is None or (place < first if newest_first else place > first))
             and (last is None or (place >= last if newest_first else place <= last))
         ]

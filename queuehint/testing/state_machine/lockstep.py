@@ -343,16 +343,16 @@ class Lockstep:
         """Compare listings, page by page, and counts with a scan of all records."""
         engine, model, now_ms = self.engine, self.model, self.now_ms
         for wanted in filters(claim.path, now_ms, list(engine.table.jobs.values())):
-            for newest_first in (False, True):
+            for newest_first, by_time in ((True, True), (False, False), (True, False)):
                 listed: list[str] = []
                 after: op.Position | None = None
                 while True:
-                    page = self.put(op.List(wanted, newest_first, after, 3))
+                    page = self.put(op.List(wanted, newest_first, after, 3, by_time))
                     listed += [record.id for record in page.records]
                     after = page.after
                     if after is None:
                         break
-                assert listed == model.listed(wanted, newest_first=newest_first), wanted
+                assert listed == model.listed(wanted, newest_first=newest_first, by_time=by_time), wanted
             states = [model.jobs[job_id].state for job_id in listed]
             counts = self.put(op.CountRecords(wanted))
             assert counts == op.Counts({state: states.count(state) for state in JobState}, None)

@@ -298,7 +298,14 @@ def _resume(operation: op.Resume) -> Args:
 @sends(op.List)
 def _list(operation: op.List) -> Args:
     key, number = operation.after or ("", "")
-    return [*_filter(operation.filter), int(operation.newest_first), operation.limit, key, number]
+    return [
+        *_filter(operation.filter),
+        int(operation.newest_first),
+        operation.limit,
+        key,
+        number,
+        int(operation.by_time),
+    ]
 
 
 @sends(op.CountRecords)

@@ -54,6 +54,7 @@ filter.waits_for = ARGV[20] ~= '' and ARGV[20]
 local said = table.concat(ARGV, '', 9, 20)
 filter.is_flow_alone, filter.is_dead_alone = said == filter.flow, said == FAILED and ARGV[13] == FAILED
 filter.is_by_entry = filter.path or filter.flow or filter.waits_for
+filter.is_by_path = filter.path and not filter.flow and not filter.waits_for
 local since_ms, until_ms = args.int_or_none(15, -INT_MAX), args.int_or_none(16, -INT_MAX)
 local asked_terms = {unpack(terms)}
 for _, list in ipairs({state_terms, common_terms}) do
@@ -324,15 +325,18 @@ local function is_below(gate_key)
   return filter.path == '' or gate_key == filter.path or string.sub(gate_key, 1, #below) == below
 end
 
+-- Whether a job has a claim at or below the path, if there is one.
+function filter.is_there(job)
+  if not filter.path then return true end
+  for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do
+    if is_below(string.sub(claim_text, 2)) then return true end
+  end
+  return false
+end
+
 -- Whether a key is the first of a job's claims at or below the path; without keys, whether any claim is there.
 function filter.is_first(key, job)
-  if not filter.path then return true end
-  if filter.flow or filter.waits_for then
-    for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do
-      if is_below(string.sub(claim_text, 2)) then return true end
-    end
-    return false
-  end
+  if not filter.is_by_path then return filter.is_there(job) end
   if not string.find(job[CLAIMS], '\n', 1, true) then return true end
   for claim_text in string.gmatch(job[CLAIMS], '[^\n]+') do
     local gate_key = string.sub(claim_text, 2)
@@ -403,6 +407,23 @@ local function entries_by_number(set, after_number, newest_first)
   end
 end
 
+-- The sets with the claims of jobs in states that may pass.
+local function sets_of_claims()
+  local sets = {}
+  if ARGV[13] == '' or string.find(ARGV[13], '[SDQR]') then sets[1] = store.paths end
+  if ARGV[13] == '' or string.find(ARGV[13], '[FXC]') then sets[#sets + 1] = store.past end
+  return sets
+end
+
+-- How many claims at or below the path jobs in such states have.
+function filter.count_entries()
+  local count = 0
+  for _, set in ipairs(sets_of_claims()) do
+    for _, range in ipairs(paths.ranges(filter.path)) do count = count + redis.call('ZLEXCOUNT', set, range[1], range[2]) end
+  end
+  return count
+end
+
 -- Queue key, number and job of each claim at or below the path of jobs in states that may pass, in order, behind a key
 -- and a number; the jobs that wait for one, with a flow its jobs, or without a path the dead ones.
 function filter.entries(after_key, after_number, newest_first)
@@ -410,9 +431,7 @@ function filter.entries(after_key, after_number, newest_first)
   if filter.flow then return entries_of_flow(after_number, newest_first) end
   if not filter.path then return entries_by_number(store.dead, after_number, newest_first) end
   local after = after_key and after_key .. '\0' .. form.sortable(after_number)
-  local sets, streams, fronts, ids = {}, {}, {}, {}
-  if ARGV[13] == '' or string.find(ARGV[13], '[SDQR]') then sets[1] = store.paths end
-  if ARGV[13] == '' or string.find(ARGV[13], '[FXC]') then sets[#sets + 1] = store.past end
+  local sets, streams, fronts, ids = sets_of_claims(), {}, {}, {}
   for at, set in ipairs(sets) do
     streams[at] = members_of(set, after, newest_first)
     fronts[at], ids[at] = streams[at]()
