@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import importlib
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from queuehint import (
+    BackendUnavailableError,
     Claim,
     InvalidHintError,
     InvalidJobError,
@@ -393,12 +393,21 @@ async def test_a_handler_in_a_process_of_its_own_takes_permits(
         assert [record.state for record in records] == [JobState.FINISHED] * 2
 
 
-async def test_closing_the_scheduler_leaves_a_permit_to_its_lease_and_its_block() -> None:
+async def test_a_closed_scheduler_ends_waits_for_permits_and_leaves_what_is_held_to_its_lease() -> None:
     sched, _ = scheduler()
     await sched.limit(["pdf"], 1)
-    with contextlib.suppress(Exception):
+
+    async def take() -> None:
         async with sched.permit(["pdf"]):
+            pass
+
+    with pytest.raises(BackendUnavailableError, match="was closed"):
+        async with sched.permit(["pdf"]):
+            waiting = outside(take())
+            await until(lambda: _waiting(sched, 1))
             await sched.close()
+            with pytest.raises(BackendUnavailableError, match="was closed"):
+                await asyncio.wait_for(waiting, LIMIT_S)
 
 
 # --- circles ---------------------------------------------------------------------------------------------------------
