@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from queuehint import operations as op
-from queuehint.core.jobs import revisions, staging
+from queuehint.core.jobs import archive, revisions, staging
 from queuehint.core.state import handles
 from queuehint.core.structures.leftovers import CancelSweep
 from queuehint.core.work import follow, more
@@ -19,7 +19,7 @@ from queuehint.values.record import JobState
 
 if TYPE_CHECKING:
     from queuehint.core.state import State
-    from queuehint.core.structures.job import Job
+    from queuehint.core.structures.job import Job, Needs
 
 _SCHEDULED, _DEFERRED, QUEUED, STARTED, _FINISHED, FAILED, CANCELED = JobState
 DONE, REQUESTED, REFUSED, UNKNOWN, _LOST, _CANCELED_VERDICT, STALE = Verdict
@@ -70,6 +70,8 @@ def redrive(state: State, operation: op.Redrive) -> op.Judged:
     """Answer `Redrive`."""
     if operation.waiting:
         return _make_due(state, operation.ids)
+    if operation.again:
+        return _run_again(state, operation)
     jobs, verdicts = _dead(state, operation.ids, QUEUED)
     follow(state)
     for job in sorted(jobs, key=lambda job: job.number):
@@ -77,6 +79,38 @@ def redrive(state: State, operation: op.Redrive) -> op.Judged:
         if operation.drop_steps:
             job.drop_steps()
     return op.Judged(verdicts, more(state))
+
+
+def _run_again(state: State, operation: op.Redrive) -> op.Judged:
+    """Run jobs again that are over, if that can be done of all of them."""
+    follow(state)
+    ids = frozenset(operation.ids)
+    found: dict[str, tuple[Job, Needs]] = {}
+    verdicts: list[tuple[Verdict, JobState | None]] = []
+    for job_id, version in zip(operation.ids, operation.again, strict=True):
+        job = state.find(job_id)
+        if job is None:
+            verdicts.append((UNKNOWN, None))
+        elif job.is_over and version != job.version:
+            verdicts.append((STALE, job.state))
+        elif (blocked := archive.blocked_again(state.table, job, ids)) is None:
+            verdicts.append((REFUSED, job.state))
+        else:
+            found[job_id] = job, blocked
+            verdicts.append((REQUESTED, job.state))
+    table = state.table
+    if any(archive.is_awaited(table, job) for job, _ in found.values()):
+        # What runs outside might wait for these in turn, through those that wait for them.
+        for at, job_id in enumerate(operation.ids):
+            if verdicts[at][0] is REQUESTED and archive.waits_outside(table, found[job_id][1], ids):
+                verdicts[at] = (REFUSED, verdicts[at][1])
+    if found.keys() == ids and all(verdict is REQUESTED for verdict, _ in verdicts):
+        for job, blocked in sorted(found.values(), key=lambda each: each[0].number):
+            state.lifecycle.redrive(job, downstream=operation.downstream, blocked=blocked)
+            if operation.drop_steps:
+                job.drop_steps()
+        verdicts = [(DONE, found[job_id][0].state) for job_id in operation.ids]
+    return op.Judged(tuple(verdicts), more(state))
 
 
 def _make_due(state: State, ids: tuple[str, ...]) -> op.Judged:

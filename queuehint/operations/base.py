@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
 import attrs
 
 __all__ = [
+    "AGAIN_MAX",
     "ANYONE",
     "BLOCKS_LOOKED_AT_MAX",
     "BLOCK_COUNTS_AS",
@@ -89,6 +90,8 @@ SCHEDULE_LIST_MAX = 100
 SHARED_LIST_MAX = 1000
 """Keys of shared values that one question reads, those whose time is over too."""
 IDS_MAX = 1000
+AGAIN_MAX = 100
+"""How many jobs that are over are run again at once."""
 EVENTS_MAX = 1000
 EVENTS_LOOKED_AT_MAX = 2000
 """How many events are compared with filters at once."""

@@ -161,6 +161,10 @@ def _check_redrive(operation: op.Redrive) -> None:
     for name in ("downstream", "drop_steps"):
         if operation.waiting and getattr(operation, name):
             raise InvalidJobError(f"{name} goes with dead jobs, not with waiting ones")
+    if operation.again and operation.waiting:
+        raise InvalidJobError("again is of jobs that are over, not of waiting ones")
+    if operation.again and len(operation.again) != len(operation.ids):
+        raise InvalidJobError(f"again: {len(operation.again)} versions for {len(operation.ids)} ids")
 
 
 def _check_post(operation: op.Post) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 import attrs
 
-from queuehint.operations.base import IDS_MAX, WEIGHT_MAX, Noted, Operation, Verdict
+from queuehint.operations.base import AGAIN_MAX, IDS_MAX, WEIGHT_MAX, Noted, Operation, Verdict
 from queuehint.schema.kinds import AnyCount, Asked, AtMost, JobId, MomentMs, NameText, ShortText, SomeMs
 from queuehint.values.hint import Path
 from queuehint.values.limit import Limit
@@ -113,15 +113,24 @@ class Redrive(Operation[Judged]):
         waiting: instead of dead jobs, those that wait for a time: it is now. What a job does then it does as if the
             time had come by itself, in bounded steps, in order of enqueue. REFUSED are those that wait for none.
         drop_steps: drop the stored results of the steps of these jobs; those of revived jobs are kept.
+        again: instead of dead jobs, up to 100 that are over, however they ended, with the version of each: they are run
+            once more, all or none. What one of them depends on is waited for if it is another one of them, or runs;
+            it has to be on record. STALE are those of another version, REFUSED those that cannot be run again: one that
+            is not over, on whose result an unfinished job counts that does not wait for it, or more than 1 000 jobs
+            that may run, whose dependencies would cancel it, or have expired, whose path was closed with another job as
+            its last, or of whose end something is left over to be done; and one that would wait for an unfinished job
+            that is none of these while others wait for one of these. If there are any such, REQUESTED are the others,
+            and nothing is changed.
 
     Raises:
-        InvalidJobError: *waiting* with another of them.
+        InvalidJobError: *waiting* with another of them; *again* of other than one version for each id.
     """
 
     ids: Annotated[tuple[JobId, ...], AtMost(IDS_MAX)]
     downstream: bool = False
     waiting: bool = False
     drop_steps: bool = False
+    again: Annotated[tuple[AnyCount, ...], AtMost(AGAIN_MAX)] = ()
 
 
 @attrs.frozen

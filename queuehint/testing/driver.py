@@ -136,6 +136,13 @@ class Driver(ABC):
         """Bring dead jobs back; a verdict each."""
         return [verdict for verdict, _ in self.apply(op.Redrive(ids, downstream, drop_steps=drop_steps)).verdicts]
 
+    def rerun(
+        self, *ids: str, versions: tuple[int, ...] | None = None, downstream: bool = False, drop_steps: bool = False
+    ) -> list[tuple[op.Verdict, JobState | None]]:
+        """Run jobs again that are over, by default as they are now; a verdict each, and the state."""
+        again = versions or tuple([record.version if (record := self.find(each)) else 1 for each in ids])
+        return [*self.apply(op.Redrive(ids, downstream, drop_steps=drop_steps, again=again)).verdicts]
+
     def make_due(self, *ids: str) -> list[op.Verdict]:
         """Let the time be now that jobs wait for; a verdict each."""
         return [verdict for verdict, _ in self.apply(op.Redrive(ids, waiting=True)).verdicts]

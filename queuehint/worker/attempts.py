@@ -302,7 +302,9 @@ class AttemptRunner:
         outcome = self._outcomes.of_result(grant, handler, result, why_stop, slot.context)
         if answer is not None:
             answer.__traceback__ = None  # raised again, it would keep the frames of all attempts
-        return outcome if len(outcome.children) <= CHILDREN_MAX else await self._in_parts(slot, outcome)
+        if not outcome.children or len(outcome.children) <= CHILDREN_MAX:
+            return outcome
+        return await self._in_parts(slot, outcome)
 
     async def _in_parts(self, slot: Slot, outcome: Outcome) -> Outcome:
         """Have jobs wait for more children than one outcome names, and their parent for these."""

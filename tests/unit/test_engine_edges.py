@@ -485,3 +485,15 @@ def test_revival_waits_for_a_commit_that_is_under_way() -> None:
     check_cycles(queue.engine)
     assert queue.state("last") is CANCELED
     assert queue.record("parent").cause == "child_failed"
+
+
+def test_a_job_of_whose_end_something_is_left_over_is_not_run_again_yet() -> None:
+    queue = Queue(job("a", max_attempts=1), budget=1)
+    queue.enqueue(*[job(f"b{n}", after=["a"], on_dependency_failure="cancel") for n in range(9)])
+    queue.start()
+    queue.fail("a")
+    assert queue.engine.table.edges.is_resolving(queue.engine.table.jobs["a"])
+    assert [str(verdict) for verdict, _ in queue.rerun("a")] == ["refused"]
+    for _ in range(99):
+        queue.wait(0)
+    assert [str(verdict) for verdict, _ in queue.rerun("a")] == ["done"]

@@ -23,8 +23,8 @@ LEGAL = {
     DEFERRED: {SCHEDULED, DEFERRED, QUEUED, FINISHED, FAILED, CANCELED},
     QUEUED: {SCHEDULED, QUEUED, STARTED, CANCELED},
     STARTED: {SCHEDULED, DEFERRED, QUEUED, FINISHED, FAILED, CANCELED},
-    FINISHED: set(),
-    FAILED: {QUEUED, CANCELED},
+    FINISHED: {DEFERRED, QUEUED},
+    FAILED: {DEFERRED, QUEUED, CANCELED},
     CANCELED: {DEFERRED, QUEUED},
 }
 PAIRS = list(itertools.product([None, *JobState], JobState))
@@ -48,7 +48,7 @@ def test_every_other_move_is_refused_naming_both_states(state: JobState | None, 
     assert (caught.value.job_id, caught.value.state, caught.value.target) == ("a", state or "new", target)
 
 
-@pytest.mark.parametrize("state, target", [(FINISHED, QUEUED), (CANCELED, STARTED), (QUEUED, FINISHED)])
+@pytest.mark.parametrize("state, target", [(FINISHED, STARTED), (CANCELED, STARTED), (QUEUED, FINISHED)])
 def test_no_job_makes_an_illegal_move(state: JobState, target: JobState) -> None:
     table = JobTable(Retention())
     stuck = Job(job("a"), 1, state, 0)

@@ -143,6 +143,14 @@ def test_a_dead_job_holds_its_place_if_it_is_to() -> None:
     assert broken("queued:a queued:b started:a failed:a redriven:a started:a", A, B) == [("order", "a", "b")]
 
 
+def test_a_dead_job_that_waits_for_what_is_run_again_gives_up_the_place_it_held() -> None:
+    a = J("a", ["doc"], on_dead="hold")
+    events = happened("queued:a started:a failed:a queued:b redriven:a started:b ended:b queued:a started:a")
+    assert [fault.rule for fault in find_faults(events, (a, B))] != []
+    events[4] = attrs.evolve(events[4], state="DEFERRED")
+    assert find_faults(events, (a, B)) == []
+
+
 def test_a_dead_job_that_cancels_those_behind_it_may_have_its_place_still_when_it_is_redriven() -> None:
     a = J("a", ["doc"], on_dead="cancel_behind")
     assert broken("queued:a started:a failed:a queued:b redriven:a started:a idle: ended:a started:b", a, B) == []

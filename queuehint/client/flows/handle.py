@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, tick_until_done, was_in_vain
+from queuehint.client.flows.ends import ends_of, unfinished, was_not_needed
 from queuehint.client.flows.graph import FlowGraph, draw
+from queuehint.client.flows.rerun import rerun
 from queuehint.client.handle import Client, JobHandle, outcome
 from queuehint.client.stuck import StuckWatch, find_dead
 from queuehint.errors import (
-    CorruptStateError,
     FlowNotFoundError,
     InvalidJobError,
     JobNotFoundError,
@@ -32,7 +33,7 @@ from queuehint.values.report import FlowStats
 from queuehint.values.spec import When
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
     from datetime import timedelta
 
     from queuehint.client.handle import InFlow
@@ -134,11 +135,13 @@ class FlowHandle:
 
     async def progress(self) -> Progress:
         """Return how many of its jobs are over."""
-        return _progress(await run_steps(self._client.backend, self._count()))
+        stats = await run_steps(self._client.backend, self._count())
+        return Progress(done=stats.total - stats.unfinished, total=stats.total)
 
     def progress_sync(self) -> Progress:
         """Like `progress`, for code without a loop."""
-        return _progress(run_steps_sync(self._client.backend, self._count()))
+        stats = run_steps_sync(self._client.backend, self._count())
+        return Progress(done=stats.total - stats.unfinished, total=stats.total)
 
     async def jobs(self) -> AsyncIterator[JobRecord]:
         """Yield the records of its jobs in order of number, a page at a time."""
@@ -204,6 +207,51 @@ class FlowHandle:
     def redrive_sync(self, *, downstream: bool = True, steps: StepsChoice = "keep") -> int:
         """Like `redrive`, for code without a loop."""
         return run_steps_sync(self._client.backend, self._redrive(downstream, steps))
+
+    async def rerun(
+        self,
+        job: str | JobHandle[Any],
+        *,
+        downstream: bool = True,
+        version: int | None = None,
+        steps: StepsChoice = "drop",
+    ) -> int:
+        """
+        Run a job of the flow again that is over, however it ended, and what follows from it.
+
+        They keep ids and history, and wait for what they depend on, as at first. Jobs that are not over are left. Of
+        several callers at once one runs a job again. It returns how many were queued again.
+
+        Args:
+            job: its name in the flow, its id or its handle; with *downstream* False it is run alone.
+            version: of the job's record as it was seen: at another one only what follows from it and is older is run
+                again, so that a call may be repeated, whatever became of the one before.
+            steps: ``"keep"`` what their steps have stored, or ``"drop"`` it.
+
+        Raises:
+            FlowNotFoundError, JobNotFoundError: no such flow, or no such job in it.
+            InvalidJobError, InvalidJobTypeError: naming the parameter; or a job that follows from it runs, has a place
+                or waits for a time; or one cannot run again. It is named; those before it may run again already.
+            StaleRecordError: others change the records all the time.
+
+        .. versionadded:: 1.0.0
+        """
+        return await run_steps(
+            self._client.backend, rerun(self._client, self._all, Redrive, job, downstream, version, steps)
+        )
+
+    def rerun_sync(
+        self,
+        job: str | JobHandle[Any],
+        *,
+        downstream: bool = True,
+        version: int | None = None,
+        steps: StepsChoice = "drop",
+    ) -> int:
+        """Like `rerun`, for code without a loop."""
+        return run_steps_sync(
+            self._client.backend, rerun(self._client, self._all, Redrive, job, downstream, version, steps)
+        )
 
     async def result(self, timeout: float | timedelta | None = None) -> dict[str, Any]:
         """
@@ -274,8 +322,7 @@ class FlowHandle:
         while after is not None and len(found) < most:
             asked = RecordFilter(flow=self.id, states=(state,))
             page = yield List(asked, after=after, limit=min(most - len(found), LIST_MAX))
-            found += page.records
-            after = page.after
+            found, after = [*found, *page.records], page.after
         return found
 
     def _all(self) -> Steps[list[JobRecord]]:
@@ -367,7 +414,7 @@ class FlowHandle:
     def _known_ends(self) -> Steps[tuple[str, ...]]:
         if self._ends is None:
             records = yield from self._all()
-            self._ends = tuple([record.id for record in _ends(records)])
+            self._ends = tuple([record.id for record in ends_of(records)])
             self._jobs = tuple([record.id for record in records])
         return self._ends
 
@@ -379,9 +426,9 @@ class FlowHandle:
     def _results(self, read: dict[str, JobRecord]) -> Steps[dict[str, Any]]:
         """Return what a flow whose jobs are all FINISHED ends with; *read* are records of it that were read before."""
         if self._ends is None:
-            records = _ends((yield from self._all()))
+            records = ends_of((yield from self._all()))
         else:
-            left = _unfinished(self._ends, read)
+            left = unfinished(self._ends, read)
             for begin in range(0, len(left), READ_AT_ONCE):
                 ids = tuple(left[begin : begin + READ_AT_ONCE])
                 for job_id, record in zip(ids, (yield Get(ids)).records, strict=True):
@@ -394,7 +441,7 @@ class FlowHandle:
         return {
             record.spec.name or record.id: outcome(self._client, record)
             for record in records
-            if not _was_not_needed(record)
+            if not was_not_needed(record)
         }
 
     def _first(self, state: JobState) -> Steps[JobRecord | None]:
@@ -403,7 +450,7 @@ class FlowHandle:
         while after is not None:
             records, after = yield from self._page(after)
             for record in records:
-                if record.state is state and not _was_not_needed(record):
+                if record.state is state and not was_not_needed(record):
                     return record
         return None
 
@@ -441,47 +488,13 @@ def _drop_over(awaited: list[str], read: dict[str, JobRecord]) -> Steps[None]:
 
 def _read_over(awaited: list[str], read: dict[str, JobRecord]) -> Steps[None]:
     """Read those of a list that are over and were not FINISHED when they were read."""
-    left = _unfinished(awaited, read)
+    left = unfinished(awaited, read)
     for begin in range(0, len(left), READ_OVER_AT_ONCE):
         for record in (yield Get(tuple(left[begin : begin + READ_OVER_AT_ONCE]))).records:
             if record is not None and record.state.is_over:
                 read[record.id] = record
 
 
-def _unfinished(job_ids: Iterable[str], read: dict[str, JobRecord]) -> list[str]:
-    """Return those that were not FINISHED when they were read: one that had failed may have been redriven."""
-    return [each for each in job_ids if each not in read or read[each].state is not JobState.FINISHED]
-
-
 def _fail(client: Client, record: JobRecord) -> NoReturn:
     outcome(client, record)
     raise AssertionError(f"{record.id} is {record.state}")
-
-
-def _ends(records: Sequence[JobRecord]) -> list[JobRecord]:
-    """
-    Return those that no other one of the flow depends on.
-
-    Raises:
-        CorruptStateError: the spec of one of them, which names those it depends on, cannot be read by this release.
-    """
-    for record in records:
-        if record.problem is not None:
-            raise CorruptStateError(f"job {shown(record.id)}: {record.problem}")
-    needed = {edge.id for record in records for edge in record.spec.depends_on}
-    return [record for record in records if record.id not in needed]
-
-
-def _was_not_needed(record: JobRecord) -> bool:
-    """Return whether a job was to run only if another one failed, and that one has finished."""
-    # Here: the engine is imported by none but the stores that have it.
-    from queuehint.core.structures.edges import cause_of
-
-    return record.state is JobState.CANCELED and any(
-        edge.when == "failure" and record.cause == cause_of(edge.id, JobState.FINISHED)
-        for edge in record.spec.depends_on
-    )
-
-
-def _progress(stats: FlowStats) -> Progress:
-    return Progress(done=stats.total - stats.unfinished, total=stats.total)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from queuehint.core.jobs.closings import last_above
+from queuehint.core.structures.edges import REACH_MAX, evaluate
 from queuehint.core.structures.job import DIGEST_FROM
 from queuehint.core.structures.timers import TimerKind
 from queuehint.values.event import EventKind
 from queuehint.values.record import JobState
+from queuehint.values.spec import SIGNAL_TASK
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from queuehint.core.jobs.table import JobTable
     from queuehint.core.structures.job import Job, Needs
 
-_SCHEDULED, DEFERRED, QUEUED, _STARTED, _FINISHED, FAILED, CANCELED = JobState
+_SCHEDULED, DEFERRED, QUEUED, _STARTED, FINISHED, FAILED, CANCELED = JobState
 _DUE, _LEASE, EXPIRY, PRUNE, _RESUME = TimerKind
 
 
@@ -30,8 +35,11 @@ def discard(table: JobTable, job: Job, now_ms: int) -> int:
     return left
 
 
-def redrive(table: JobTable, job: Job, now_ms: int) -> None:
-    """Requeue a dead job at the place it held or at a new one: FAILED -> QUEUED."""
+def redrive(table: JobTable, job: Job, now_ms: int, blocked: Needs | None = None) -> None:
+    """Requeue a dead job at the place it held or at a new one: FAILED -> QUEUED; else, of any end, with *blocked*."""
+    if blocked is not None:
+        revive(table, job, blocked, now_ms)
+        return
     table.become(job, QUEUED)
     del table.dead[job.number]
     table.drop_timer(job)
@@ -48,19 +56,76 @@ def redrive(table: JobTable, job: Job, now_ms: int) -> None:
 
 
 def revive(table: JobTable, job: Job, blocked: Needs, now_ms: int) -> int:
-    """Requeue a job that a dependency canceled: CANCELED -> DEFERRED or QUEUED; return the gates visited."""
+    """
+    Requeue a job that is over, whatever its end: -> DEFERRED or QUEUED; return the gates visited or left.
+
+    One that is dead keeps the place it holds, unless it waits.
+    """
     assert not job.blocked
+    old = job.state
+    if old is FINISHED and job.worker is not None:
+        # Of a job that has finished at its first attempt none is noted yet.
+        assert job.ended_ms is not None
+        job.note_attempt(EventKind.FINISHED.value, job.ended_ms)
+        job.worker = None
     table.edges.clear_canceled_by(job)
     table.become(job, DEFERRED if blocked else QUEUED)
+    if old is FAILED:
+        del table.dead[job.number]
     table.drop_timer(job)
     table.last_number = job.since = table.last_number + 1
     _restart(table, job)
-    table.journal.note(job, EventKind.REDRIVEN, CANCELED)
+    table.journal.note(job, EventKind.REDRIVEN, old)
     table.bind(job, job.need_extras().all_needs(), blocked)
     within_ms = job.spec.policy.start_within_ms
     if within_ms is not None and job.first_ms is None:
         job.expiry = table.timers.add(EXPIRY, now_ms + within_ms, job)
-    return 0 if blocked else table.place(job, now_ms)
+    if job.walk is None:
+        return 0 if blocked else table.place(job, now_ms)
+    if blocked:
+        return table.free(job)
+    table.holding -= 1
+    job.queued_ms = now_ms
+    table.holds.remove(job)
+    table.ready.add(job)
+    return 0
+
+
+def blocked_again(table: JobTable, job: Job, ids: Collection[str]) -> Needs | None:
+    """
+    Return the dependencies that a job waits for when it is run again together with others; None if it cannot be.
+
+    Args:
+        ids: those that are run again together.
+    """
+    extras = job.extras
+    if not job.is_over or job.spec.presence_ms is not None or job.spec.task == SIGNAL_TASK:
+        return None
+    if table.closed and last_above(table.closed, job.spec) is not None:
+        return None
+    is_released = extras is None or not (extras.blocked or (extras.holds and job.state is not FAILED))
+    # What is left over of ends and of commits comes first.
+    if not is_released or table.committing or table.edges.is_resolving(job):
+        return None
+    # Any other job that can run, and does not wait for it, counts on its result.
+    waiting = table.edges.dependents(job.id) if table.edges.count(job.id) <= REACH_MAX else None
+    if waiting is None or any(not each.is_over and job.id not in each.blocked for _, each in waiting):
+        return None
+    needs = () if extras is None else extras.all_needs()
+    others = tuple([need for need in needs if need[0] not in ids])
+    blocked, canceled_by = evaluate(table.jobs, others, is_late=lambda other: other.enqueued_ms > job.enqueued_ms)
+    return None if canceled_by is not None else (*[need for need in needs if need[0] in ids], *blocked)
+
+
+def is_awaited(table: JobTable, job: Job) -> bool:
+    """Return whether an unfinished job waits for one that is over."""
+    return any(not each.is_over for _, each in table.edges.dependents(job.id))
+
+
+def waits_outside(table: JobTable, blocked: Needs, ids: Collection[str]) -> bool:
+    """Return whether one of some dependencies is unfinished, and none of *ids*."""
+    jobs = table.jobs
+    return any(each in jobs and each not in ids and not jobs[each].is_over for each, _ in blocked)
 
 
 def _restart(table: JobTable, job: Job) -> None:
@@ -68,7 +133,7 @@ def _restart(table: JobTable, job: Job) -> None:
     table.edges.end_resolving(job)
     job.attempts = job.losses = 0
     job.cause = job.cancel = job.ended_ms = job.result = None
-    extras = job.need_extras()  # of a job that failed or was canceled: it has attempts, errors or edges
+    extras = job.need_extras()
     extras.is_parent = extras.to_begin = False
     extras.child_failed = extras.start = None
     if job.spec.claims:

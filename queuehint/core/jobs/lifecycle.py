@@ -45,7 +45,7 @@ from queuehint.values.spec import SIGNAL_MARK, SIGNAL_TASK, WAIT_MARK
 
 if TYPE_CHECKING:
     from queuehint.core.jobs.table import JobTable
-    from queuehint.core.structures.job import Job
+    from queuehint.core.structures.job import Job, Needs
     from queuehint.values.outcome import Outcome
 
 _SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
@@ -351,9 +351,9 @@ class Lifecycle:
         staging.remove(self.table, job)
         return DROP_UNITS
 
-    def redrive(self, job: Job, *, downstream: bool) -> None:
-        """Requeue a dead job and, if *downstream*, the jobs that its end canceled."""
-        archive.redrive(self.table, job, self.now_ms)
+    def redrive(self, job: Job, *, downstream: bool, blocked: Needs | None = None) -> None:
+        """Requeue a dead job, or any that is over and then waits for *blocked*; if *downstream*, those it canceled."""
+        archive.redrive(self.table, job, self.now_ms, blocked)
         if downstream:
             self._revive_dependents(job)
 

@@ -47,14 +47,18 @@ MOVES: dict[JobState | None, dict[JobState, str]] = {
         FAILED: "settle, last attempt, last loss",
         CANCELED: "discard, cancel",
     },
-    FINISHED: {},
+    FINISHED: {
+        DEFERRED: "rerun, waits for jobs",
+        QUEUED: "rerun",
+    },
     FAILED: {
-        QUEUED: "redrive",
+        DEFERRED: "rerun, waits for jobs",
+        QUEUED: "redrive, rerun",
         CANCELED: "discard",
     },
     CANCELED: {
-        DEFERRED: "redrive of what it was canceled for",
-        QUEUED: "redrive of what it was canceled for",
+        DEFERRED: "rerun, redrive of what it was canceled for",
+        QUEUED: "rerun, redrive of what it was canceled for",
     },
 }
 

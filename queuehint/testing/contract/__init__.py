@@ -64,6 +64,7 @@ from queuehint.testing.contract.places import Ancestors, ArrivalOrder, Pauses, R
 from queuehint.testing.contract.reasons import Reasons
 from queuehint.testing.contract.record_writes import Amending, Deletion, Interim, Numbers, OpenLog
 from queuehint.testing.contract.releases import Releases
+from queuehint.testing.contract.reruns import Reruns, RerunsRefused
 from queuehint.testing.contract.restarts import Restarts
 from queuehint.testing.contract.results import Children, Results, Shared
 from queuehint.testing.contract.revivals import EdgesTold, Revivals
@@ -165,6 +166,8 @@ __all__ = [
     "Records",
     "Refusals",
     "Releases",
+    "Reruns",
+    "RerunsRefused",
     "Restarts",
     "Results",
     "Retries",
@@ -313,6 +316,8 @@ class BackendConformance(
     FanIn,
     Revivals,
     EdgesTold,
+    Reruns,
+    RerunsRefused,
     KnownWorkers,
     Releases,
     Signals,

@@ -67,6 +67,13 @@ class LastJobs:
         assert store.apply(op.Close(("doc",), reopen=True)).changed
         assert store.enqueue(job("late", ["doc"])).jobs[0].created
 
+    def test_where_another_job_was_the_last_none_is_run_again(self, store: Store) -> None:
+        store.enqueue(job("a", ["doc", "1"]), job("b", ["z"]))
+        store.run()
+        close_with(store, job("last", ["doc"]), "doc")
+        assert store.rerun("a") == [(op.Verdict.REFUSED, FINISHED)]
+        assert store.rerun("b") == [(op.Verdict.DONE, QUEUED)]
+
     def test_what_has_a_place_may_go_first_and_what_has_none_takes_none(self, store: Store) -> None:
         store.enqueue(
             job("a", ["doc", "1"]),

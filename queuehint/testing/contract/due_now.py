@@ -154,3 +154,5 @@ class DueNow:
             store.apply(op.Redrive(("a",), downstream=True, waiting=True))
         with pytest.raises(InvalidJobError, match="drop_steps goes with dead jobs, not with waiting"):
             store.apply(op.Redrive(("a",), drop_steps=True, waiting=True))
+        with pytest.raises(InvalidJobError, match="again is of jobs that are over, not of waiting ones"):
+            store.apply(op.Redrive(("a",), waiting=True, again=(1,)))

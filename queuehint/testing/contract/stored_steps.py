@@ -123,6 +123,17 @@ class StoredSteps:
         assert reply.steps == ((store.began_ms, None if drops else b"1"),)
         store.finish("a")
 
+    @pytest.mark.parametrize("drops", [False, True])
+    def test_a_rerun_keeps_steps_unless_it_drops_them(self, store: Store, drops: bool) -> None:
+        store.enqueue(job("a"))
+        store.store_steps("a", start(store), s=b"1")
+        store.finish("a")
+        store.rerun("a", drop_steps=drops)
+        assert len(store.record("a").steps) == (0 if drops else 1)
+        start(store)
+        assert store.grants["a"].steps == (0 if drops else 1)
+        store.finish("a")
+
     def test_a_redrive_that_drops_steps_keeps_those_of_the_jobs_it_revives(self, store: Store) -> None:
         store.enqueue(job("dead", max_attempts=1), job("behind", after=["dead"]))
         store.store_steps("dead", start(store, "dead"), s=b"1")

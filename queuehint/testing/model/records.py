@@ -63,6 +63,8 @@ class Records(Work):
     def take_off_the_shelf(self, operation: op.Redrive | op.Discard, reply: op.Judged | None) -> op.Judged:
         if isinstance(operation, op.Redrive) and operation.waiting:
             return self.make_due(operation.ids)
+        if isinstance(operation, op.Redrive) and operation.again:
+            return self.run_again(operation)
         again = isinstance(operation, op.Redrive)
         dead: dict[str, Actor] = {}
         verdicts: Verdicts = []
@@ -92,6 +94,68 @@ class Records(Work):
                 if operation.downstream:
                     self.agenda.append(partial(self.revive_those_fallen, job))
         return op.Judged(tuple(verdicts), more=False)
+
+    def is_unfinished(self, job_id: str) -> bool:
+        return job_id in self.jobs and not self.jobs[job_id].is_over
+
+    def run_again(self, operation: op.Redrive) -> op.Judged:
+        """Run jobs again that are over, all of them or none."""
+        were_over = {job_id for job_id, job in self.jobs.items() if job.is_over}
+        self.catch_up()
+        verdicts: Verdicts = []
+        meant: dict[str, tuple[Actor, list[str]]] = {}
+        for job_id, version in zip(operation.ids, operation.again, strict=True):
+            job = self.find(job_id)
+            if job is None:
+                verdicts.append((op.Verdict.UNKNOWN, None))
+            elif job.is_over and (not version or job_id not in were_over):
+                # As of `amend`; the version of one that is over only now was not known when this was asked.
+                verdicts.append((op.Verdict.STALE, job.state))
+            elif (waits := self.waits_again(job, operation.ids)) is None:
+                verdicts.append((op.Verdict.REFUSED, job.state))
+            else:
+                meant[job_id] = job, waits
+                verdicts.append((op.Verdict.REQUESTED, job.state))
+        if any(other.depends_on(each) and not other.is_over for each in meant for other in self.jobs.values()):
+            # What runs outside might wait for these in turn, through those that wait for them.
+            for at, job_id in enumerate(operation.ids):
+                outside = [each for each in meant.get(job_id, (None, []))[1] if each not in operation.ids]
+                if verdicts[at][0] is op.Verdict.REQUESTED and any(map(self.is_unfinished, outside)):
+                    verdicts[at] = (op.Verdict.REFUSED, verdicts[at][1])
+        if any(verdict is not op.Verdict.REQUESTED for verdict, _ in verdicts):
+            return op.Judged(tuple(verdicts), more=False)
+        for job, waits in sorted(meant.values(), key=lambda each: each[0].number):
+            self.begin_anew(job)
+            job.released = False
+            job.waits.update(dict.fromkeys(waits, "need"))
+            self.awaited.update(job.needs)
+            within = job.spec.policy.start_within_ms
+            if within is not None and not job.ever_started:
+                job.alarms[EXPIRY] = self.now_ms + within
+            if operation.drop_steps:
+                job.steps = {}
+            if waits:
+                self.vacate(job)
+                job.state = DEFERRED
+            elif job.seq:
+                job.state = QUEUED
+            else:
+                self.place(job)
+            if operation.downstream:
+                self.agenda.append(partial(self.revive_those_fallen, job))
+        return op.Judged(tuple([(op.Verdict.DONE, self.jobs[job_id].state) for job_id in operation.ids]), more=False)
+
+    def waits_again(self, job: Actor, ids: tuple[str, ...]) -> list[str] | None:
+        """Return what a job waits for when it is run again together with others; None if it cannot be."""
+        if not job.is_over or job.is_for_a_caller or job.spec.task == SIGNAL_TASK or self.last_above(job) is not None:
+            return None
+        counting = [other for other in self.jobs.values() if other.depends_on(job.id) and not other.is_over]
+        if any(job.id not in other.waits for other in counting):
+            return None
+        needs, job.needs = job.needs, {each: edge for each, edge in job.needs.items() if each not in ids}
+        waits, canceled_by = self.evaluate(job)
+        job.needs = needs
+        return None if canceled_by is not None else [*[each for each in needs if each in ids], *waits]
 
     def make_due(self, ids: tuple[str, ...]) -> op.Judged:
         """Let what waits for a time wait until now."""

@@ -376,12 +376,12 @@ class OperationGenerator:
     def cancel_flow(self) -> op.Operation[Any]:
         return op.CancelFlow(self.random.choice(FLOWS))
 
-    def redrive(self) -> op.Operation[Any]:
-        ids = self._dead()
+    def redrive(self) -> op.Operation[Any]:  # draws the same random numbers as ever: a seed stands for the same choices
+        ids, table, jobs = self._dead(), self.engine.table, self.engine.table.jobs
         downstream = bool(self.style.edges) and self.random.random() < 0.7
-        # The same random numbers as ever, so that a seed stands for the same choices.
-        waiting = not downstream and not any(job.id in ids for job in self.engine.table.dead.values())
-        return op.Redrive(ids, downstream=downstream, waiting=waiting)
+        waiting = not downstream and not any(job.id in ids for job in table.dead.values())
+        again = [jobs[each].version if each in jobs else 0 for each in ids] if waiting and table.last_number % 2 else []
+        return op.Redrive(ids, downstream=downstream, waiting=waiting and not again, again=tuple(again))
 
     def discard(self) -> op.Operation[Any]:
         return op.Discard(self._dead())

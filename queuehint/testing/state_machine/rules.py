@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import attrs
@@ -65,6 +66,7 @@ from queuehint.values.spec import Dependency, JobSpec
 
 __all__ = ["OperationMachine"]
 
+MAKE_DUE = partial(op.Redrive, waiting=True)
 Reply = TypeVar("Reply")
 Held = tuple[str, int]
 """A job, and the token of a grant of it."""
@@ -397,15 +399,13 @@ class OperationMachine(RuleBasedStateMachine):
     def cancel_flow(self, flow: str) -> None:
         self.do(op.CancelFlow(flow))
 
-    @rule(some=st.lists(ids, min_size=1, max_size=4), downstream=st.booleans(), drop_steps=st.booleans())
-    def redrive(self, some: list[str], downstream: bool, drop_steps: bool) -> None:
-        self.do(op.Redrive(tuple(some), downstream, drop_steps=drop_steps))
+    @rule(some=st.lists(ids, min_size=1, max_size=4), over=st.booleans(), how=st.tuples(st.booleans(), st.booleans()))
+    def redrive(self, some: list[str], over: bool, how: tuple[bool, bool]) -> None:
+        got = self.do(op.Get(tuple(some))) if over else None
+        again = () if got is None else tuple([0 if each is None else each.version for each in got.records])
+        self.do(op.Redrive(tuple(some), how[0], drop_steps=how[1], again=again))
 
-    @rule(some=st.lists(ids, min_size=1, max_size=3))
-    def make_due(self, some: list[str]) -> None:
-        self.do(op.Redrive(tuple(some), waiting=True))
-
-    @rule(some=st.lists(ids, min_size=1, max_size=3), what=st.sampled_from([op.Discard, op.Delete]))
+    @rule(some=st.lists(ids, min_size=1, max_size=3), what=st.sampled_from([op.Discard, op.Delete, MAKE_DUE]))
     def discard(self, some: list[str], what: Any) -> None:
         self.do(what(tuple(some)))
 

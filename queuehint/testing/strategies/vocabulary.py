@@ -112,11 +112,14 @@ def _delete(named: _Named) -> SearchStrategy[op.Delete]:
 
 def _redrive(named: _Named) -> SearchStrategy[op.Redrive]:
     return st.builds(
-        lambda ids, waiting, downstream, drops: op.Redrive(ids, downstream > waiting, waiting, drops > waiting),
+        lambda ids, waiting, downstream, drops, again: op.Redrive(
+            ids, downstream > waiting, waiting, drops > waiting, () if waiting else tuple(again[: len(ids)])
+        ),
         named.ids,
         st.booleans(),
         st.booleans(),
         st.booleans(),
+        st.just([]) | st.lists(_VERSIONS, min_size=3, max_size=3),
     )
 
 

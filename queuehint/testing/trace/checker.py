@@ -225,11 +225,14 @@ class Checker:
 
     def _redrive(self, event: TraceEvent, life: Life) -> None:
         self._begin_anew(life)
-        if life.seq:
+        if event.state == "DEFERRED":
+            # It waits for what is run again, and gives up a place that it held.
+            self._leave(life, event)
+        elif life.seq:
             life.put_back, life.is_away, life.is_off = "redriven", False, False
             if self.slots is not None:
                 self.slots.put_back(life, event.at_ms, self._placed)
-        elif event.state != "DEFERRED":
+        else:
             bound = life.bound
             self._place(life, event)
             if life.job is not None and life.job.on_dead == "cancel_behind":
@@ -237,8 +240,6 @@ class Checker:
                 life.bound = bound
                 if self.slots is not None:
                     self.slots.doubt(life)
-        else:
-            life.after = self._number + 1
 
     def _finish(self, event: TraceEvent, life: Life) -> None:
         kind = event.kind

@@ -339,6 +339,10 @@ def _cancel_path(operation: op.CancelPath) -> Args:
 
 @sends(op.Redrive)
 def _redrive(operation: op.Redrive) -> Args:
+    if operation.again:
+        which = "again downstream" if operation.downstream else "again"
+        versions = [part for item in zip(operation.ids, operation.again, strict=True) for part in item]
+        return [which, int(operation.drop_steps), *versions]
     which = "waiting" if operation.waiting else "downstream" if operation.downstream else "dead"
     return [which, int(operation.drop_steps), *operation.ids]
 

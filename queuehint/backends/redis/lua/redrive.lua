@@ -1,13 +1,18 @@
 #!lua flags=allow-oom
---[[ redrive: requeue dead jobs, or make those due that wait for a time.
-  ARGV[9] which     str  dead, downstream: and those canceled because of these, or waiting: for a time
-  ARGV[10] drop_steps int 1 to drop the stored results of the steps of dead jobs
-  ARGV[11..]        ids
-  Returns more, now, next, and for each id its verdict (D done, R refused, U unknown) and state ("-" none).
+--[[ redrive: requeue dead jobs, or make those due that wait for a time, or run jobs again that are over.
+  ARGV[9] which     str  dead, downstream: and those canceled because of these, or waiting: for a time; again or
+    again downstream: those that are over
+  ARGV[10] drop_steps int 1 to drop the stored results of the steps of these jobs
+  ARGV[11..]        ids, for again each with its version
+  Returns more, now, next, and for each id its verdict (D done, R refused, U unknown; for again also T of another version,
+    and Q as it was, because of others) and state ("-" none).
   Mirrors core.operating   Cost O(depth) a job, and what follows ]]
 -- @include lib/rules
 args.count(10, 1)
-local which, drop_steps = args.one_of(9, {dead = true, downstream = true, waiting = true}), args.flag(10)
+local which, drop_steps = args.one_of(9, {dead = true, downstream = true, waiting = true, again = true, ['again downstream'] = true}), args.flag(10)
+local function forget_steps(job)
+  if drop_steps and job[STEPS] > 0 then job[STEPS], job[STEP_BYTES] = 0, 0 end
+end
 if which == 'waiting' then
   local found, answers = {}, {}
   for at = 11, #ARGV do
@@ -25,12 +30,45 @@ if which == 'waiting' then
   for at, job in pairs(found) do answers[at] = 'D' .. job[STATE] end
   return request.reply({table.concat(answers)})
 end
+if which == 'again' or which == 'again downstream' then
+  work.follow()
+  local ids, found, blocked, outside, answers, is_whole, is_awaited = {}, {}, {}, {}, {}, true, false
+  for at = 11, #ARGV, 2 do ids[ARGV[at]] = true end
+  for at = 11, #ARGV, 2 do
+    local job, version = jobs.find(ARGV[at]), args.int(at + 1)
+    local verdict = 'U-'
+    if job then
+      local waits, has_waiting, runs_outside
+      local is_stale = OVER[job[STATE]] and version ~= job[VERSION]
+      if not is_stale then waits, has_waiting, runs_outside = lifecycle.blocked_again(job, ids) end
+      verdict = (is_stale and 'T' or waits and 'Q' or 'R') .. job[STATE]
+      if waits and not blocked[job.id] then found[#found + 1], blocked[job.id] = job, waits end
+      is_awaited, outside[#answers + 1] = is_awaited or has_waiting, runs_outside
+    end
+    answers[#answers + 1] = verdict
+  end
+  for at, verdict in ipairs(answers) do
+    -- What runs outside might wait for these in turn, through those that wait for them.
+    if string.sub(verdict, 1, 1) == 'Q' and is_awaited and outside[at] then answers[at] = 'R' .. string.sub(verdict, 2) end
+    is_whole = is_whole and string.sub(answers[at], 1, 1) == 'Q'
+  end
+  if is_whole then
+    table.sort(found, function(left, right) return left[NUMBER] < right[NUMBER] end)
+    for _, job in ipairs(found) do
+      archive.revive(job, job[NEEDS] and edges.all_needs(job) or {}, blocked[job.id])
+      forget_steps(job)
+      if which ~= 'again' then lifecycle.revive_dependents(job) end
+    end
+    for at = 1, #answers do answers[at] = 'D' .. jobs.find(ARGV[9 + 2 * at])[STATE] end
+  end
+  return request.reply({table.concat(answers)})
+end
 local dead, verdicts = lifecycle.sort_out(QUEUED, 11)
 work.follow()
 table.sort(dead, function(left, right) return left[NUMBER] < right[NUMBER] end)
 for _, job in ipairs(dead) do
   archive.redrive(job)
-  if drop_steps and job[STEPS] > 0 then job[STEPS], job[STEP_BYTES] = 0, 0 end
+  forget_steps(job)
   if which == 'downstream' then lifecycle.revive_dependents(job) end
 end
 return request.reply({verdicts})

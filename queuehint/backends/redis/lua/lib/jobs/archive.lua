@@ -30,19 +30,30 @@ function archive.redrive(job)
   end
 end
 
--- Bring back a job that was canceled because of another: CANCELED -> DEFERRED or QUEUED; return the gates visited.
+-- Bring back a job that is over, whatever its end: -> DEFERRED or QUEUED; return the gates visited or left. One that is
+-- dead keeps the place it holds, unless it waits.
 function archive.revive(job, needs, blocked)
+  local old = job[STATE]
+  -- Of a job that has finished at its first attempt none is noted yet.
+  if old == FINISHED and job[WORKER] then
+    transitions.note_attempt(job, 'finished', job[ENDED])
+    job[WORKER] = false
+  end
   job[CANCELED_BY] = false
   transitions.become(job, #blocked > 0 and DEFERRED or QUEUED)
   timers.drop(job)
   S[NUMBERS] = S[NUMBERS] + 1
   job[SINCE] = S[NUMBERS]
   archive.restart(job)
-  event_log.note(job, 'redriven', CANCELED)
+  event_log.note(job, 'redriven', old)
   transitions.bind(job, needs, blocked)
   local within_ms = form.policy(job)[START_WITHIN]
   if within_ms and not job[FIRST] then timers.set_expiry(job, NOW + within_ms) end
-  return #blocked > 0 and 0 or transitions.place(job)
+  if not job[WALKS] then return #blocked > 0 and 0 or transitions.place(job) end
+  if #blocked > 0 then return gates.vacate(job) end
+  job[QUEUED_AT] = NOW
+  ready_queue.add(job)
+  return 0
 end
 
 -- Restart a job that has ended: clear its attempts and its end.

@@ -292,6 +292,35 @@ function lifecycle.drop(job)
   return DROP_UNITS
 end
 
+-- The dependencies that a job waits for when it is run again together with others, *ids*; nil if it cannot be.
+function lifecycle.blocked_again(job, ids)
+  if not OVER[job[STATE]] or job[PRESENCE] or job[TASK] == SIGNAL_TASK or lifecycle.last_above(job) then return nil end
+  -- What is left over of ends and of commits comes first.
+  if job[BLOCKED] > 0 or (job[NEEDS] == HELD and job[STATE] ~= FAILED) or S[COMMITTING] > 0 or job[AWAITED] == RESOLVING then
+    return nil
+  end
+  -- Any other job that can run, and does not wait for it, counts on its result.
+  local is_awaited = false
+  if edges.has_dependents(job) then
+    local free = edges.waiting_for(job.id)
+    if not free then return nil end
+    is_awaited = free > 0
+  end
+  local needs = job[NEEDS] and edges.all_needs(job) or {}
+  local blocked, outside = {}, {}
+  for _, need in ipairs(needs) do
+    if ids[need[1]] then blocked[#blocked + 1] = need else outside[#outside + 1] = need end
+  end
+  local others, canceled_by = lifecycle.evaluate(outside, {}, function(other) return other[ENQUEUED] > job[ENQUEUED] end)
+  if canceled_by then return nil end
+  local runs_outside = false
+  for _, need in ipairs(others) do
+    local other = jobs.of(need[1])
+    blocked[#blocked + 1], runs_outside = need, runs_outside or (other and not OVER[other[STATE]]) or false
+  end
+  return blocked, is_awaited, runs_outside
+end
+
 -- Revive a job that was canceled because of another one, if its dependencies allow it; return the units used.
 function lifecycle.revive(job)
   local needs = edges.all_needs(job)

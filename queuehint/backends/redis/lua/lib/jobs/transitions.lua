@@ -102,8 +102,8 @@ function transitions.start(job, worker, token, lease_until_ms, announces)
 end
 
 -- Note that the attempt of a STARTED job ends.
-local function note_attempt(job, outcome)
-  local text = (job[HISTORY] or '') .. string.format('%.0f %.0f %s %s\n', job[STARTED_AT], NOW, outcome, job[WORKER])
+function transitions.note_attempt(job, outcome, ended_ms)
+  local text = (job[HISTORY] or '') .. string.format('%.0f %.0f %s %s\n', job[STARTED_AT], ended_ms, outcome, job[WORKER])
   local _, count = string.gsub(text, '\n', '')
   if count > ATTEMPTS_KEPT then text = string.sub(text, string.find(text, '\n', 1, true) + 1) end
   job[HISTORY] = text
@@ -112,7 +112,7 @@ end
 -- Take a STARTED job out of the registry and its lease out of the timers; *kind* is the event of the end of its attempt.
 function transitions.stop(job, kind)
   local is_first = kind == 'finished' and not job[HISTORY]
-  if kind and not is_first then note_attempt(job, kind) end
+  if kind and not is_first then transitions.note_attempt(job, kind, NOW) end
   if S[LIMITS] > 0 then limits.leave(job) end
   timers.drop(job)
   if not job.is_plain then

@@ -359,6 +359,20 @@ local function dependents_of(id)
   return found
 end
 
+-- How many wait for a job that is over; false if one that can run does not wait for it, or if there are more than 1 000.
+function edges.waiting_for(id)
+  if edges.count(id) > REACH_MAX then return false end
+  local waits = 0
+  for _, entry in ipairs(dependents_of(id)) do
+    local job = jobs.of(entry[1])
+    if job and not OVER[job[STATE]] then
+      if not edges.of(job, id) then return false end
+      waits = waits + 1
+    end
+  end
+  return waits
+end
+
 -- Whether one of *ids*, a set, waits for a job along open edges, found from the job; nil if that takes too long. Jobs of a
 -- submission in parts that have yet to be let go are not found.
 function edges.is_awaited_by(job_id, ids)

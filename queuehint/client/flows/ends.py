@@ -1,0 +1,41 @@
+"""Which of a flow's jobs it ends with, and which were not needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from queuehint.errors import CorruptStateError, shown
+from queuehint.values.record import JobRecord, JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def unfinished(job_ids: Iterable[str], read: dict[str, JobRecord]) -> list[str]:
+    """Return those that were not FINISHED when they were read: one that had failed may have been redriven."""
+    return [each for each in job_ids if each not in read or read[each].state is not JobState.FINISHED]
+
+
+def ends_of(records: Sequence[JobRecord]) -> list[JobRecord]:
+    """
+    Return those that no other one of the flow depends on.
+
+    Raises:
+        CorruptStateError: the spec of one of them, which names those it depends on, cannot be read by this release.
+    """
+    for record in records:
+        if record.problem is not None:
+            raise CorruptStateError(f"job {shown(record.id)}: {record.problem}")
+    needed = {edge.id for record in records for edge in record.spec.depends_on}
+    return [record for record in records if record.id not in needed]
+
+
+def was_not_needed(record: JobRecord) -> bool:
+    """Return whether a job was to run only if another one failed, and that one has finished."""
+    # Here: the engine is imported by none but the stores that have it.
+    from queuehint.core.structures.edges import cause_of
+
+    return record.state is JobState.CANCELED and any(
+        edge.when == "failure" and record.cause == cause_of(edge.id, JobState.FINISHED)
+        for edge in record.spec.depends_on
+    )
