@@ -31,7 +31,7 @@ from queuehint.errors import (
 )
 from queuehint.handlers.codec import Codec, dump_identified
 from queuehint.handlers.conversion.plain_json import decode_json
-from queuehint.schema.checks import RETENTION_MAX_MS
+from queuehint.schema.checks import RETENTION_MAX_MS, sized
 from queuehint.schema.kinds import AtMost, Duration, JobId, Payload
 from queuehint.values.hint import key_of
 from queuehint.values.record import JobState
@@ -79,7 +79,7 @@ class Given:
     """
 
     name: JobId
-    data: Annotated[bytes, Payload(SIGNAL_BYTES_MAX)] = b"null"
+    data: Annotated[bytes, Payload(SIGNAL_BYTES_MAX)] = attrs.field(default=b"null", repr=sized)
     keep_ms: Annotated[int, Duration(1, RETENTION_MAX_MS)] = int(SIGNAL_KEPT.total_seconds() * 1000)
 
 

@@ -97,5 +97,5 @@ def facts(scheduler: Scheduler) -> list[View]:
         {"name": "namespace", "value": scheduler.namespace},
         {"name": "kind", "value": type(backend).__name__.removesuffix("Backend")},
         {"name": "keeps jobs", "value": "beyond this process" if backend.is_durable else "in this process alone"},
-        {"name": "reached", "value": "in this process" if backend.is_local else "over a connection"},
+        {"name": "asked", "value": "within this process" if backend.is_local else "over a connection"},
     ]

@@ -76,7 +76,7 @@ def card(reason: Reason, records: Mapping[str, JobRecord], now_ms: int, links: L
         "stuck": reason.stuck,
         "detail": None if reason.kind is ReasonKind.RUNNING else reason.detail,
         "until": words.when(reason.until_ms, now_ms),
-        "place": None if path is None else {"key": queue_key(path), "url": links.place(path)},
+        "place": None if path is None else {"key": queue_key(path), "url": links.place(path), "mark": ""},
         "signals": [name for job_id in reason.jobs if (name := name_of(job_id)) is not None],
         "blockers": blockers[:FOLDED_AFTER],
         "folded": blockers[FOLDED_AFTER:],
