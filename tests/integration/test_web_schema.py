@@ -10,16 +10,17 @@ from hypothesis.errors import Unsatisfiable
 
 from queuehint import Scheduler
 from queuehint.web import Access, make_app
+from queuehint.web.board import ROUTES
+from queuehint.web.openapi import described
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis, of the group `test`")
 checks = pytest.importorskip("schemathesis.specs.openapi.checks")
 
 # Rules between fields are no part of a schema: what fits the schema may be refused, naming the field.
 RULED = [checks.positive_data_acceptance]
-SCHEMA = schemathesis.openapi.from_asgi(
-    "/api/v1/openapi.json",
-    make_app(Scheduler(), auth=lambda _: Access(name="ann", write=True, arguments=True)),
-)
+# Not asked of the application, which would begin a thread: tests run in forks of the process that reads this.
+SCHEMA = schemathesis.openapi.from_dict(described(ROUTES, "/api/v1"))
+SCHEMA.app = make_app(Scheduler(), auth=lambda _: Access(name="ann", write=True, arguments=True))
 FEW = settings(
     max_examples=3, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck), deadline=None
 )
