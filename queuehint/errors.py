@@ -255,18 +255,21 @@ class JobCanceledError(QueueHintError):
 
 class ResultTimeoutError(QueueHintError, TimeoutError):
     """
-    The job was not over within the time given; it goes on.
+    The job was not over within the time given; it goes on. Or a place, or room of a limit, was not free in time.
 
     *reasons* holds the `Reason` why it waits, *reason*, and that of a stuck job it waits for, if it does.
     """
 
-    def __init__(self, job_id: str, timeout_s: float, reasons: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, job_id: str, timeout_s: float, reasons: Sequence[Any] = (), *, problem: str | None = None
+    ) -> None:
         self.job_id = job_id
         self.timeout_s = timeout_s
         self.reasons = tuple(reasons)
         self.reason: Any = next(iter(self.reasons), None)
         listing = "".join(f"; {reason}" for reason in self.reasons)
-        super().__init__(f"job {shown(job_id)} was not over within {timeout_s:g} s{listing}")
+        problem = f"job {shown(job_id)} was not over" if problem is None else problem
+        super().__init__(f"{problem} within {timeout_s:g} s{listing}")
 
 
 class SignalTimeoutError(QueueHintError, TimeoutError):

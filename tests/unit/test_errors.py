@@ -41,6 +41,7 @@ ERRORS: list[tuple[QueueHintError, str]] = [
     (errors.JobCanceledError("a", "expired"), "job 'a' was canceled: expired"),
     (errors.JobCanceledError("a", None), "job 'a' was canceled"),
     (errors.ResultTimeoutError("a", 0.5), "job 'a' was not over within 0.5 s"),
+    (errors.ResultTimeoutError("a", 0.5, problem="there was no room at 'p'"), "there was no room at 'p' within 0.5 s"),
     (errors.DrainTimeoutError(3, 1.0), "3 unfinished jobs were left after 1 s"),
     (errors.DrainStalledError(["r1", "r2"]), "2 unfinished jobs cannot move without a person: r1; r2"),
     (errors.OutcomeUnknownError("no answer"), "no answer"),

@@ -10,9 +10,10 @@ import attrs
 
 from queuehint.client.circles import EXCLUSIVE_TASK, PERMIT_TASK
 from queuehint.clock import now_s
-from queuehint.errors import JobCanceledError, LeaseLostError, ResultTimeoutError
+from queuehint.errors import JobCanceledError, LeaseLostError, ResultTimeoutError, shown
 from queuehint.operations import Enqueue, Exchange, Renew, Verdict
 from queuehint.scheduler.holds.hold import Hold
+from queuehint.values.hint import queue_key
 from queuehint.values.ids import new_id
 from queuehint.values.outcome import Grant, Outcome, OutcomeKind
 from queuehint.values.policy import Policy
@@ -178,7 +179,10 @@ class Request:
             return min(self.renewal_s, WAIT_CEILING_S)
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
-            raise ResultTimeoutError(self.id, self.timeout_ms / 1000)
+            (claim,) = self.asked.claims
+            place = shown(queue_key(claim.path))
+            problem = f"there was no room at {place}" if self.asked.is_permit else f"{place} was not free"
+            raise ResultTimeoutError(self.id, self.timeout_ms / 1000, problem=problem)
         return min(left_s, self.renewal_s, WAIT_CEILING_S)
 
     def renewal(self) -> Steps[None]:
