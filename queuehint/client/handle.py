@@ -420,7 +420,7 @@ def why_asked(client: Client, job: object, chain: object, path: object, limit: o
             no chain of a path.
     """
     if (job is None) is (path is None):
-        raise InvalidJobTypeError("give job or path, one of the two")
+        raise InvalidJobTypeError("give the id of a job or path, one of the two")
     if path is None:
         if limit is not None:
             raise InvalidJobTypeError(f"limit goes with path, not with a job, got {shown(limit)}")

@@ -65,8 +65,8 @@ async def test_why_of_a_path_names_what_waits_there_and_what_is_in_the_way() -> 
 @for_each(
     "given, words",
     [
-        ({}, "give job or path, one of the two"),
-        ({"job": "a", "path": ["x"]}, "give job or path, one of the two"),
+        ({}, "give the id of a job or path, one of the two"),
+        ({"job": "a", "path": ["x"]}, "give the id of a job or path, one of the two"),
         ({"job": "a", "limit": 3}, "limit goes with path, not with a job, got 3"),
         ({"path": ["x"], "chain": True}, "chain goes with a job, not with path, got True"),
         ({"path": ["x"], "limit": 0}, "limit must be from 1 to 16, got 0"),

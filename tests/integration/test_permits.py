@@ -173,7 +173,7 @@ async def test_what_a_permit_holds_a_job_cannot_have_and_the_other_way_round(url
                 assert (record.spec.task, places(record)) == ("permit", "pdf (permit)")
                 assert "running" in str(await sched.handle(held.id).why())
             await until(lambda: _is(jobs[1], JobState.STARTED))
-            with pytest.raises(ResultTimeoutError, match="there was no room at 'pdf' within 0.01 s"):
+            with pytest.raises(ResultTimeoutError, match=r"there was no room at 'pdf' within 0\.01 s"):
                 async with sched.permit(["pdf"], cost=2, timeout=0.01):
                     pass
             go.set()

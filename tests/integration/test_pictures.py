@@ -18,8 +18,8 @@ ROOT = FOLDER.parents[1]
 FILES = sorted(FOLDER.glob("*.svg"))
 DRAW_ANEW = "draw them anew: make pictures"
 SHOWN = re.compile(
-    r'<picture>\n<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)-dark\.svg">\n'
-    r'<img alt="[^"]+" src="([^"]+)-light\.svg">\n</picture>'
+    r'<picture>\n<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)-dark(\.svg|\.png)">\n'
+    r'<img alt="[^"]+" src="([^"]+)-light(\.svg|\.png)">\n</picture>'
 )
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
 
@@ -45,10 +45,10 @@ def test_pages_show_both_versions_of_every_picture() -> None:
         found = SHOWN.findall(text)
         assert len(found) == text.count("<picture>"), f"{page}: write it as others are written, docs/conf.py reads it"
         assert not re.search(r"\]\([^)]*\.svg\)", text), f"{page}: show the light and the dark version"
-        for dark, light in found:
-            assert dark == light
-            shown |= {(page.parent / f"{light}-{theme}.svg").resolve() for theme in ("light", "dark")}
-    assert sorted(shown) == FILES
+        for *dark, light, suffix in found:
+            assert dark == [light, suffix]
+            shown |= {(page.parent / f"{light}-{theme}{suffix}").resolve() for theme in ("light", "dark")}
+    assert sorted(shown) == sorted([*FILES, *FOLDER.glob("*.png")])
 
 
 @pytest.mark.parametrize("page", WITH_FIGURES, ids=lambda page: page.stem)

@@ -132,7 +132,7 @@ def replacing(wished: dict[str, Any], *, has_edges: bool) -> dict[str, Any]:
     most_ms = wished.get("max_delay_ms")
     if most_ms is None:
         return wished
-    if has_edges or {"run_in_ms", "presence_ms"} & wished.keys():
+    if has_edges or {"run_in_ms", *FOR_CALLERS} & wished.keys():
         return {name: wish for name, wish in wished.items() if name != "max_delay_ms"}
     delay_ms = min(wished.get("delay_ms", MINUTE), most_ms)
     return {"key": "k", **wished, "delay_ms": delay_ms, "on_conflict": "replace"}
