@@ -1,4 +1,4 @@
-"""``queuehint dead ls, retry, purge``: the dead shelf."""
+"""``queuehint dead ls, retry, purge``: the dead-letter queue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from queuehint.scheduler.scheduler import Scheduler
 from queuehint.schema.checks import check_int
 from queuehint.values.record import JobRecord, JobState
 
-app = typer.Typer(no_args_is_help=True, help="The dead shelf: jobs that have FAILED for good.")
+app = typer.Typer(no_args_is_help=True, help="The dead-letter queue: jobs that have FAILED for good.")
 
 SomeIds = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Of dead jobs.")]
 DropSteps = Annotated[bool, typer.Option("--drop-steps", help="Make steps again whose results are stored.")]
@@ -100,7 +100,7 @@ def purge(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take dead jobs off the shelf: they are CANCELED, and places they held are free. Say which, as for `retry`."""
+    """Remove jobs from the dead-letter queue: they are CANCELED, places they held are free. Select as for `retry`."""
     with opened(target, namespace, as_json=as_json) as sched:
         some = _ids(sched, ids, choose, flow, every=every)
         if some:

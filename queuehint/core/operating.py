@@ -163,7 +163,7 @@ def _drop(state: State, job_id: str, version: int | None) -> tuple[Verdict, JobS
 def _dead(
     state: State, ids: tuple[str, ...], target: JobState
 ) -> tuple[list[Job], tuple[tuple[Verdict, JobState | None], ...]]:
-    """Sort out which of the jobs named are on the dead shelf; from here on nothing prunes those."""
+    """Sort out which of the jobs named are in the dead-letter queue; from here on nothing prunes those."""
     jobs: dict[str, Job] = {}
     verdicts: list[tuple[Verdict, JobState | None]] = []
     for job_id in ids:

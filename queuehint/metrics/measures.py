@@ -166,7 +166,10 @@ MEASURES = (
         unit="s",
     ),
     _edges("open_edges", "Edges to jobs whose end is waited for."),
-    _edges("behind_dead", "Jobs that wait for a job on the dead shelf, among the first thousand that wait for others."),
+    _edges(
+        "behind_dead",
+        "Jobs that wait for a dead job, among the first thousand that wait for others.",
+    ),
     _edges("most_blocked", "The largest number of jobs that one job waits for, among these."),
     _edges("most_awaited", "The largest number of jobs that wait for one job, among these."),
     _one("edges.orphans", "Jobs with an edge that leads nowhere; must be 0.", lambda answer: len(answer.edges.orphans)),

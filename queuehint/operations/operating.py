@@ -135,7 +135,7 @@ class Redrive(Operation[Judged]):
 
 @attrs.frozen
 class Discard(Operation[Judged]):
-    """Take up to 1 000 dead jobs off the shelf: CANCELED, a held place is freed."""
+    """Remove up to 1 000 jobs from the dead-letter queue: CANCELED, a held place is freed."""
 
     ids: Annotated[tuple[JobId, ...], AtMost(IDS_MAX)]
 

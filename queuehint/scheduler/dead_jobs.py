@@ -1,4 +1,4 @@
-"""The dead shelf, a dead-letter queue: FAILED jobs, until they are redriven or discarded or their records expire."""
+"""The dead-letter queue: FAILED jobs, until they are redriven or discarded or their records expire."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PAGE = 100
 
 
-class DeadShelf:
+class DeadLetters:
     """FAILED jobs of one scheduler, in order of enqueue."""
 
     def __init__(self, client: Client) -> None:
@@ -153,7 +153,7 @@ class DeadShelf:
     ) -> int: ...
     async def discard(self, ids: Any = None, *, all: bool = False, limit: int | None = None, **part: Any) -> int:
         """
-        Take dead jobs off the shelf, CANCELED; places they held are free.
+        Remove jobs from the dead-letter queue, CANCELED; places they held are free.
 
         Says which, returns how many and raises as `redrive`.
         """

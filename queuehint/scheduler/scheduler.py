@@ -16,12 +16,12 @@ from queuehint.handlers.context import Answer, JobContext
 from queuehint.handlers.error_rules import ErrorRules
 from queuehint.handlers.handler import Handler
 from queuehint.handlers.placement import ClaimTemplates, HintTemplate, parse_user, placement_of
-from queuehint.scheduler.dead_jobs import DeadShelf
+from queuehint.scheduler.dead_jobs import DeadLetters
 from queuehint.scheduler.draining import Draining
 from queuehint.scheduler.holds.holding import Holding
 from queuehint.scheduler.operating import Control
 from queuehint.scheduler.records.store import RecordStore
-from queuehint.scheduler.schedules import ScheduleBook, Scheduling
+from queuehint.scheduler.schedules import Schedules, Scheduling
 from queuehint.scheduler.xcom import XCom
 from queuehint.schema.checks import (
     check_bool,
@@ -132,11 +132,11 @@ class Scheduler(Control, Draining, Holding, Scheduling):
             log_errors=log_errors,
             patience=patience,
         )
-        self.dead = DeadShelf(self)
-        """The dead shelf: FAILED jobs, to list, redrive and discard."""
+        self.dead = DeadLetters(self)
+        """The dead-letter queue: FAILED jobs, to list, redrive and discard."""
         self.records = RecordStore(self)
         """The records of all jobs: look up, page, count, write to, export, delete."""
-        self.schedules = ScheduleBook(self, self._definitions)
+        self.schedules = Schedules(self, self._definitions)
         """The schedules: list, pause, resume, remove, run now; store those the code defines."""
         self.xcom = XCom(self)
         """A small store that jobs share: values by key, for a time."""

@@ -80,7 +80,7 @@ _Plan = tuple[Recurrence, Sequence[Any], Mapping[str, Any] | None]
 """When, and with which arguments."""
 
 
-class ScheduleBook:
+class Schedules:
     """
     The schedules of one namespace.
 
@@ -293,7 +293,7 @@ class Scheduling(SchedulerBase):
         **how: Unpack[Recurring],
     ) -> Callable[[AnyJob], AnyJob]:
         """
-        Define a schedule in code, above `Scheduler.job`; it is stored when a worker starts, or by `ScheduleBook.sync`.
+        Define a schedule in code, above `Scheduler.job`; it is stored when a worker starts, or by `Schedules.sync`.
 
         Args:
             name: the schedule's; by default the task's.

@@ -148,7 +148,7 @@ class Driver(ABC):
         return [verdict for verdict, _ in self.apply(op.Redrive(ids, waiting=True)).verdicts]
 
     def discard(self, *ids: str) -> list[op.Verdict]:
-        """Take dead jobs off the shelf; a verdict each."""
+        """Remove jobs from the dead-letter queue; a verdict each."""
         return [verdict for verdict, _ in self.apply(op.Discard(ids)).verdicts]
 
     # --- workers ---

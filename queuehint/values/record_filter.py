@@ -102,4 +102,4 @@ class RecordFilter:
 _normal_filter: Final = normaliser(lambda: RecordFilter)
 ALL_RECORDS = RecordFilter()
 DEAD_RECORDS = RecordFilter(states=(JobState.FAILED,))
-"""Those of the dead shelf."""
+"""Jobs of the dead-letter queue."""

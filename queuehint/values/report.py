@@ -28,7 +28,7 @@ class ReasonKind(StrEnum):
     SIGNAL = "signal"
     """Signals are not given that it waits for."""
     DEAD_DEPENDENCY = "dead_dependency"
-    """A FAILED job it depends on is on the dead shelf until it is redriven or discarded, or its record expires."""
+    """It depends on a dead job, which is to be redriven or discarded, or to expire."""
     PLACE = "place"
     """Jobs placed before it conflict with it, or stand ahead of it in a line."""
     DEAD_HOLD = "dead_hold"
@@ -445,7 +445,7 @@ class EdgeStats:
         looked_at: how many DEFERRED jobs, the oldest first, the rest is about: at most 1 000, with up to 4 000 edges.
         most_blocked: the largest number of jobs one of them waits for.
         most_awaited: the largest number of jobs that depend on one of those they wait for.
-        behind_dead: how many of them wait for a job on the dead shelf.
+        behind_dead: how many of them wait for a job in the dead-letter queue.
         orphans: up to 100 ids of jobs with an edge that leads nowhere, or without one. Must be empty; the doctor mends.
     """
 

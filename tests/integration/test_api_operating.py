@@ -313,7 +313,7 @@ def make_dead(sched: Scheduler, count: int = 1) -> tuple[list[Any], list[bool]]:
     return mortal.enqueue_many_sync([(n,) for n in range(count)]), well
 
 
-async def test_the_dead_shelf_is_listed_redriven_and_discarded() -> None:
+async def test_dead_letters_are_listed_redriven_and_discarded() -> None:
     sched, _ = scheduler()
     handles, well = make_dead(sched, 250)
     await sched.drain()

@@ -42,10 +42,10 @@ def test_every_method_has_its_twin_and_both_take_the_same_arguments() -> None:
     import inspect
 
     from queuehint import Flow, Job, JobContext, JobHandle
-    from queuehint.scheduler.dead_jobs import DeadShelf
+    from queuehint.scheduler.dead_jobs import DeadLetters
     from queuehint.scheduler.xcom import XCom
 
-    for kind in (Scheduler, Job, JobHandle, JobContext, DeadShelf, Flow, XCom):
+    for kind in (Scheduler, Job, JobHandle, JobContext, DeadLetters, Flow, XCom):
         for name, method in inspect.getmembers(kind, inspect.isfunction):
             if name.startswith("_") or not inspect.iscoroutinefunction(inspect.unwrap(method)):
                 continue
@@ -114,7 +114,7 @@ def test_operators_orders() -> None:
     assert sched.tree_sync().children == ()
 
 
-def test_the_dead_shelf() -> None:
+def test_sync_dead_letters_are_redriven_and_discarded() -> None:
     sched, _ = scheduler()
     work = make_job(sched)
     one, two = work.enqueue_many_sync([("a", -1), ("b", -1)])

@@ -169,9 +169,9 @@ class World:
         self.node = self.flow.add(self.job)
         self.things: dict[str, Any] = {
             "Scheduler": self.sched,
-            "DeadShelf": self.sched.dead,
+            "DeadLetters": self.sched.dead,
             "RecordStore": self.sched.records,
-            "ScheduleBook": self.sched.schedules,
+            "Schedules": self.sched.schedules,
             "XCom": self.sched.xcom,
             "Job": self.job,
             "JobHandle": self.handle,

@@ -1,4 +1,4 @@
-"""The engine: attempts, ends, the dead shelf, cancellations, retention."""
+"""The engine: attempts, ends, the dead-letter queue, cancellations, retention."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class FlowHandle:
 
     async def redrive(self, *, downstream: bool = True, steps: StepsChoice = "keep") -> int:
         """
-        Queue its dead jobs again, as `DeadShelf.redrive`, and return how many there were.
+        Queue its dead jobs again, as `DeadLetters.redrive`, and return how many there were.
 
         Args:
             downstream: also revive the jobs that were canceled because of these.

@@ -137,8 +137,9 @@ def _entries(
     """
     Yield key, number and job of the entries of an index behind one.
 
-    They are those of the jobs that wait for one, of a flow, or of the dead shelf, with the key ""; of the first by the
-    number since which they wait. Else of each claim at or below a path, of jobs in states that pass the filter.
+    They are those of the jobs that wait for one, of a flow, or of the dead-letter queue, with the key ""; of the
+    first by the number since which they wait. Else of each claim at or below a path, of jobs in states that pass the
+    filter.
     """
     number = None if after is None else after[1]
     if wanted.waits_for is not None:

@@ -40,7 +40,7 @@ from queuehint.testing.contract.debounces import Debounces, Throttles
 from queuehint.testing.contract.dependents import Dependents, Judged, KeptResults, Unknowns
 from queuehint.testing.contract.due_now import DueNow
 from queuehint.testing.contract.edges import Downstream, Edges, Ends, Refusals
-from queuehint.testing.contract.ends import Attempts, OnDead, Shelf, StartWithin
+from queuehint.testing.contract.ends import Attempts, DeadLetters, OnDead, StartWithin
 from queuehint.testing.contract.event_filters import FilteredEvents
 from queuehint.testing.contract.events import Events, Following, Totals
 from queuehint.testing.contract.fairness import Levels, Served, Turns
@@ -104,6 +104,7 @@ __all__ = [
     "Counting",
     "Counts",
     "Dead",
+    "DeadLetters",
     "Debounces",
     "Deletion",
     "Dependents",
@@ -179,7 +180,6 @@ __all__ = [
     "SerialPath",
     "Served",
     "Shared",
-    "Shelf",
     "Siblings",
     "Signals",
     "Slots",
@@ -279,7 +279,7 @@ class BackendConformance(
     Conflicts,
     Attempts,
     OnDead,
-    Shelf,
+    DeadLetters,
     DueNow,
     StartWithin,
     KeptPlaces,

@@ -165,7 +165,7 @@ def let_one_die(store: Store, **fields: Any) -> None:
 
 
 class Dead:
-    """A dead job lies on the dead shelf until it is redriven or discarded."""
+    """A dead job stays in the dead-letter queue until it is redriven or discarded."""
 
     def test_a_dead_job_holds_its_place_if_asked_to(self, store: Store) -> None:
         let_one_die(store, on_dead="hold")

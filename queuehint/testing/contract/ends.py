@@ -1,4 +1,4 @@
-"""The rules of ends: the last attempt or loss, the policy for dead jobs, the dead shelf, and the deadline to start."""
+"""The rules of ends: the last attempt or loss, the policy for dead jobs, dead letters, and the deadline to start."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class OnDead:
         assert (store.state("a"), store.start()) == (FAILED, [])
 
 
-class Shelf:
+class DeadLetters:
     """A dead job is redriven or discarded, and nothing else is."""
 
     def test_a_redriven_job_that_held_its_place_goes_before_those_behind_it(self, store: Store) -> None:
@@ -216,7 +216,7 @@ class Shelf:
         )
         assert store.visible() == before
 
-    def test_the_dead_shelf_is_read_in_pages_in_order_of_enqueue(self, store: Store) -> None:
+    def test_dead_letters_are_paged_in_order_of_enqueue(self, store: Store) -> None:
         store.enqueue(*[job(f"j{number}", max_attempts=1) for number in range(5)])
         for number in reversed(range(5)):
             store.start()
@@ -256,7 +256,7 @@ class Shelf:
         store.wait(0)
         assert store.state("a") is state
 
-    def test_a_dead_job_leaves_the_shelf_with_its_record(self, store: Store) -> None:
+    def test_dead_job_leaves_the_dead_letter_queue_with_its_record(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], retention_ms=0, on_dead="hold", max_attempts=1), job("b", ["x"]))
         store.start()
         store.fail("a")

@@ -249,7 +249,7 @@ class Moves(Jobs, abc.ABC):
         if behind is not None and behind.state is FAILED and behind.seq == seqs[0]:
             self.vacate(behind)
 
-    def sweep_shelf(self, path: Path, before: int) -> None:
+    def sweep_dead_jobs(self, path: Path, before: int) -> None:
         """Discard the dead that hold places at or below a path, by queue key and number."""
         there = [
             (queue_key(claim.path), job.number, job)
@@ -262,7 +262,7 @@ class Moves(Jobs, abc.ABC):
                 self.discard(job)
 
     def discard(self, job: Actor) -> None:
-        """Take a dead job off the shelf, and its place from it."""
+        """Remove a job from the dead-letter queue, and free its place."""
         self.vacate(job)
         job.state, job.cause = CANCELED, "discarded"
         job.alarms[PRUNE] = self.now_ms + self.kept_ms(job)

@@ -60,7 +60,7 @@ class Records(Work):
         self.catch_up()
         return op.Judged(tuple(verdicts), more=False)
 
-    def take_off_the_shelf(self, operation: op.Redrive | op.Discard, reply: op.Judged | None) -> op.Judged:
+    def take_dead_jobs_away(self, operation: op.Redrive | op.Discard, reply: op.Judged | None) -> op.Judged:
         if isinstance(operation, op.Redrive) and operation.waiting:
             return self.make_due(operation.ids)
         if isinstance(operation, op.Redrive) and operation.again:

@@ -69,7 +69,7 @@ class Submissions(Times):
         if closing.waiting == "cancel":
             self.numbers += 1
             self.agenda.append(partial(self.sweep, [closing.path], self.numbers, cause_of_closing(last)))
-            self.agenda.append(partial(self.sweep_shelf, closing.path, self.numbers))
+            self.agenda.append(partial(self.sweep_dead_jobs, closing.path, self.numbers))
 
     def take_in(
         self,

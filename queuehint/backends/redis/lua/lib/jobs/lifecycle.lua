@@ -78,7 +78,7 @@ end
 -- The last job of a path of a job, which thus takes no place there any more; false if it may, or is that very job.
 function lifecycle.last_above(job) return S[CLOSED_PATHS] > 0 and closings.last_above(job) end
 
--- Sort out which of the jobs named from an argument on are on the dead shelf; from here on nothing prunes those.
+-- Sort out which of the jobs named from an argument on are in the dead-letter queue; from here on nothing prunes those.
 function lifecycle.sort_out(target, first)
   local dead, named, verdicts = {}, {}, {}
   for at = first, #ARGV do
