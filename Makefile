@@ -91,12 +91,13 @@ proof: $(STAMP)/test ## Check the proofs of the order rule by Coq, and compare t
 	QUEUEHINT_REQUIRE_PROOF=1 $(BIN)/python -m pytest -q -n 0 tests/proof -m "not nightly" $(ARGS)
 
 .PHONY: lint
-lint: $(STAMP)/dev ## Check style, formatting, imports between rooms, spelling.
+lint: $(STAMP)/dev ## Check style, formatting, imports between rooms, spelling, entries of the changelog.
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 	$(BIN)/validate-pyproject pyproject.toml
+	$(BIN)/towncrier build --draft --version next >/dev/null
 	$(BIN)/zizmor --offline --quiet .github
 
 .PHONY: type

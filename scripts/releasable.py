@@ -25,6 +25,8 @@ def reasons(root: Path, tag: str) -> list[str]:
     dated = rf"^## \[?{re.escape(version)}\b.*\d{{4}}-\d\d-\d\d"
     if not re.search(dated, (root / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE):
         found.append(f"CHANGELOG.md must have a section of {version} with a date")
+    if left := [path.name for path in sorted((root / "changelog.d").glob("*")) if path.name != "README.md"]:
+        found.append(f"changelog.d must be empty: towncrier build --version {version} collects {', '.join(left)}")
     if f"version: {version}\n" not in (root / "CITATION.cff").read_text("utf-8"):
         found.append(f"CITATION.cff must have the version {version}")
     return found

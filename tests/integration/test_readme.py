@@ -1,4 +1,4 @@
-"""The README and the pages of the docs: links, lists of pages, and code blocks that run."""
+"""The pages of the docs: lists of pages, and code blocks that run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,6 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md"]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_to_files_lead_to_files(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text("utf-8"))
-    assert links
-    assert not [link for link in links if not (page.parent / link).exists()]
 
 
 @pytest.mark.parametrize("section", ["tutorial", "how-to", "explanation", "reference"])

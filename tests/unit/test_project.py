@@ -6,7 +6,10 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import queuehint
+from scripts.releasable import URLS, reasons
 
 ROOT = Path(__file__).parents[2]
 TABLES = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -58,3 +61,59 @@ def test_the_licences_of_all_that_is_depended_on_are_said() -> None:
     names = {re.match(r"[\w-]+", need)[0] for need in needs} - {"tzdata"}  # type: ignore[index]
     assert {name for name in names if name not in said} == set()
     assert {extra for extra in PROJECT["optional-dependencies"] if f"`{extra}`" not in said} == set()
+
+
+KINDS = [kind["directory"] for kind in TABLES["tool"]["towncrier"]["type"]]
+ENTRY = re.compile(rf"(?:[1-9]\d*|\+[a-z0-9-]+)\.(?:{'|'.join(KINDS)})(?:\.\d+)?\.md")
+
+
+def test_entries_of_the_changelog_have_names_and_texts_as_described() -> None:
+    described = text_of("changelog.d/README.md")
+    assert [kind for kind in KINDS if f"`{kind}`" not in described] == []
+    entries = [path for path in (ROOT / "changelog.d").iterdir() if path.name != "README.md"]
+    assert [path.name for path in entries if not ENTRY.fullmatch(path.name)] == []
+    wrong = re.compile(r"^[-*#]|[^.]\n\Z|[^\n]\Z|\n\n")
+    assert [path.name for path in entries if wrong.search(path.read_text("utf-8"))] == []
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Return a tree that is to be released as v1.2.0."""
+    urls = "\n".join(f'{name} = "https://example.org/"' for name in URLS)
+    (tmp_path / "pyproject.toml").write_text(f'[project]\nversion = "1.2.0"\n[project.urls]\n{urls}\n', "utf-8")
+    (tmp_path / "CHANGELOG.md").write_text("## [1.2.0] - 2030-01-02\n", "utf-8")
+    (tmp_path / "CITATION.cff").write_text("version: 1.2.0\n", "utf-8")
+    (tmp_path / "changelog.d").mkdir()
+    (tmp_path / "changelog.d/README.md").touch()
+    return tmp_path
+
+
+def test_complete_tree_is_releasable(tree: Path) -> None:
+    assert reasons(tree, "v1.2.0") == []
+
+
+@pytest.mark.parametrize(
+    "file, text, reason",
+    [
+        ("CHANGELOG.md", "## [1.2.0] - Unreleased\n", "CHANGELOG.md must have a section of 1.2.0 with a date"),
+        ("CITATION.cff", "version: 1.1.0\n", "CITATION.cff must have the version 1.2.0"),
+        (
+            "changelog.d/1.fixed.md",
+            "",
+            "changelog.d must be empty: towncrier build --version 1.2.0 collects 1.fixed.md",
+        ),
+        (
+            "pyproject.toml",
+            '[project]\nversion = "1.2.0"\n[project.urls]\nHomepage = "https://example.org"\n',
+            "[project.urls] in pyproject.toml must have Documentation, Source, Issues, Changelog: see RELEASING.md",
+        ),
+    ],
+)
+def test_incomplete_tree_is_not_releasable(tree: Path, file: str, text: str, reason: str) -> None:
+    (tree / file).write_text(text, "utf-8")
+    assert reasons(tree, "v1.2.0") == [reason]
+
+
+def test_releasing_names_every_address_to_fill_in() -> None:
+    lines = text_of("RELEASING.md").partition("[project.urls]\n")[2].partition("```")[0]
+    assert re.findall(r"^ *(\w+) = ", lines, re.MULTILINE) == list(URLS)
