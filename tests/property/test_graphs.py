@@ -16,7 +16,7 @@ from queuehint.core.structures.job import Job
 from queuehint.errors import QueueHintError
 from queuehint.testing.commits import commit_of
 from queuehint.testing.invariants import check_cycles, check_edges, check_empty, check_order
-from queuehint.testing.model.edges import what_an_end_does
+from queuehint.testing.model.edges import effect_of_end
 from queuehint.testing.state_machine.styles import PATHS_BY_DEPTH
 from queuehint.values.hint import Claim, normalise
 from queuehint.values.outcome import ON_CHILD_FAILURE, Outcome, OutcomeKind
@@ -413,7 +413,7 @@ def outcome(graph: tuple[Shape, ...], ends: tuple[End, ...]) -> list[JobState]:
         found = set()
         for edge in edges:
             state = states[int(edge.id)]
-            found.add("wait" if state is DEFERRED else what_an_end_does(edge, policy, state))
+            found.add("wait" if state is DEFERRED else effect_of_end(edge, policy, state))
         if "cancel" in found:
             states.append(CANCELED)
         elif "fail" in found:

@@ -39,7 +39,7 @@ class WhyAJobWaits:
         assert store.why("b") == reason("b", CANCELED, ReasonKind.OVER, detail="gone")
         assert store.why("c") == reason("c", FAILED, ReasonKind.OVER, detail="failed")
 
-    def test_why_of_a_started_job_is_who_runs_it(self, store: Store) -> None:
+    def test_why_of_a_started_job_names_its_worker(self, store: Store) -> None:
         store.enqueue(job("a", timeout_ms=1000))
         store.start()
         store.advance(1000)
@@ -58,13 +58,13 @@ class WhyAJobWaits:
         store.enqueue(job("a", delay_ms=500))
         assert store.why("a") == reason("a", SCHEDULED, ReasonKind.TIME, until_ms=store.began_ms + 500)
 
-    def test_why_of_a_deferred_job_is_what_it_waits_for(self, store: Store) -> None:
+    def test_why_of_a_deferred_job_names_its_dependencies(self, store: Store) -> None:
         store.enqueue(job("a", key="k"))
         store.start()
         store.enqueue(job("b", key="k", on_conflict="after"))
         assert store.why("b") == reason("b", DEFERRED, ReasonKind.DEPENDENCY, jobs=("a",), open_dependencies=1)
 
-    def test_why_of_a_job_in_line_is_the_place_and_who_stands_before_it(self, store: Store) -> None:
+    def test_why_of_a_waiting_job_names_place_and_jobs_ahead(self, store: Store) -> None:
         store.enqueue(job("a", ["x", "1"]), job("b", ["x", "2"]), job("c", ["x"]), job("d", ["x", "3"]))
         store.start()
         assert store.why("c") == reason("c", QUEUED, ReasonKind.PLACE, jobs=("a", "b"), path_key="x")
@@ -146,7 +146,7 @@ class WhyAJobWaits:
 class Trees:
     """`Tree` counts what is live at each place."""
 
-    def test_the_tree_counts_what_is_live_at_each_place(self, store: Store) -> None:
+    def test_tree_counts_live_jobs_of_each_place(self, store: Store) -> None:
         store.enqueue(
             job("a", ["x", "1"]),
             job("b", claims=(claim("x", "2", mode=SHARED),)),
@@ -264,9 +264,7 @@ class WhatIsLeft:
         assert store.pending(("y",)).unfinished == 0
 
     @pytest.mark.parametrize("path", [None, ("x",)])
-    def test_what_runs_or_waits_for_a_worker_a_time_or_such_a_job_is_moving(
-        self, store: Store, path: tuple[str, ...] | None
-    ) -> None:
+    def test_pending_moves_while_jobs_run_or_wait_for_workers(self, store: Store, path: tuple[str, ...] | None) -> None:
         store.enqueue(job("a", ["x"]), job("b", ["x"]), job("c", ["x", "y"]))
         store.exchange()
         assert store.pending(path).moving
@@ -276,7 +274,7 @@ class WhatIsLeft:
         pending = store.pending(path)
         assert (pending.unfinished, pending.moving, pending.reasons) == (3, True, ())
 
-    def test_what_waits_for_a_stuck_job_through_others_is_stuck_too(self, store: Store) -> None:
+    def test_pending_job_behind_a_stuck_job_is_stuck_through_others(self, store: Store) -> None:
         store.enqueue(job("dead", ["x"], on_dead="hold", max_attempts=1), job("a", claims=(claim("x"), claim("y"))))
         store.start()
         store.fail("dead")

@@ -135,7 +135,7 @@ class Cancellation:
         assert store.count_path("doc") == 4
         assert store.states("runs", "waits", "below", "timed", "beside") == "STARTED CANCELED CANCELED CANCELED QUEUED"
 
-    def test_a_cancellation_by_path_counts_nobody_who_was_asked_to_stop_before(self, store: Store) -> None:
+    def test_cancel_by_path_counts_only_newly_requested_jobs(self, store: Store) -> None:
         store.enqueue(job("runs", ["doc", "1"]), job("too", ["doc", "2"]))
         store.start()
         assert store.count_path("doc") == 2

@@ -49,7 +49,7 @@ def fill_every_state(store: Store) -> None:
 class CanceledByIds:
     """A job that is unfinished is canceled at once, or told to stop if it runs."""
 
-    def test_what_is_unfinished_is_canceled_at_once_or_told_and_nothing_else_is_touched(self, store: Store) -> None:
+    def test_cancel_ends_waiting_jobs_and_requests_running_ones(self, store: Store) -> None:
         fill_every_state(store)
         expected = {
             "scheduled": (Verdict.DONE, CANCELED),
@@ -139,7 +139,7 @@ class CanceledByPath:
         assert store.record("running").cancel_requested
         assert store.exchange().canceled == ("running",)
 
-    def test_a_path_named_root_is_canceled_with_what_is_below_it(self, store: Store) -> None:
+    def test_cancel_of_path_named_root_covers_paths_below(self, store: Store) -> None:
         store.enqueue(job("at", ["root"]), job("below", ["root", "x"]), job("beside", ["a"]))
         store.cancel_path("root")
         assert store.states("at", "below", "beside") == "CANCELED CANCELED QUEUED"

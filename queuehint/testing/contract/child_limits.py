@@ -67,9 +67,7 @@ class RatesOfChildren:
         store.sleep(Interest(pools=("default",)), 30)
         assert store.start() == ["t:a1"]
 
-    def test_a_rate_never_lets_more_start_at_a_child_than_its_tokens_and_those_that_came_back(
-        self, store: Store
-    ) -> None:
+    def test_child_rate_never_exceeds_burst_and_refill(self, store: Store) -> None:
         store.enqueue(*[spec for child in "abc" for spec in at(f"t:{child}", 30)])
         limit(store, "t", rate=(3, 500), burst=3, each=True)
         starts: dict[str, list[int]] = {"a": [], "b": [], "c": []}
@@ -246,7 +244,7 @@ class RoomOfChildren:
         assert refused(store, *at("t:b", 2), job("c", ["t", "c"])) == ("t", 2, 4)
         assert [state.pending for state in store.apply(ListLimits()).limits] == [2, 2]
 
-    def test_what_is_there_counts_when_a_limit_is_set_and_nothing_is_taken_back(self, store: Store) -> None:
+    def test_child_limit_counts_present_jobs_when_set_without_revoking_any(self, store: Store) -> None:
         store.enqueue(*at("t:a", 3), *at("t:b", 1), job("t", ["t"]), job("later", ["t", "b"], delay_ms=1000))
         store.stage("S", job("hidden", ["t", "b"]))
         limit(store, "t", max_pending=2, each=True)

@@ -29,7 +29,7 @@ def close_with(store: Store, last: JobSpec, *path: str, waiting: op.BeforeLast =
 class LastJobs:
     """No job is accepted behind the last job of a closed path, from any client and after any wait."""
 
-    def test_what_waits_at_or_below_is_canceled_and_the_last_job_comes_after_what_runs(self, store: Store) -> None:
+    def test_closing_cancels_waiting_jobs_and_orders_last_after_running_ones(self, store: Store) -> None:
         store.enqueue(job("running", ["doc", "1"], max_attempts=5))
         store.start()
         store.enqueue(
@@ -74,7 +74,7 @@ class LastJobs:
         assert store.rerun("a") == [(op.Verdict.REFUSED, FINISHED)]
         assert store.rerun("b") == [(op.Verdict.DONE, QUEUED)]
 
-    def test_what_has_a_place_may_go_first_and_what_has_none_takes_none(self, store: Store) -> None:
+    def test_closing_with_run_lets_placed_jobs_precede_the_last(self, store: Store) -> None:
         store.enqueue(
             job("a", ["doc", "1"]),
             job("b", ["doc", "2"], on_retry="yield", max_attempts=5),
@@ -134,7 +134,7 @@ class LastJobs:
         assert store.states("first", "second") == "CANCELED CANCELED"
         assert store.run() == ["third"]
 
-    def test_it_passes_what_is_closed_at_or_below_the_path_and_is_refused_above(self, store: Store) -> None:
+    def test_closing_passes_closed_paths_below_and_is_refused_under_one(self, store: Store) -> None:
         store.apply(op.Close(("doc",)))
         store.apply(op.Close(("doc", "1")))
         close_with(store, job("last", claims=(claim("doc"), claim("list"))), "doc")
@@ -146,7 +146,7 @@ class LastJobs:
         assert store.apply(op.Close(("doc",))).changed is False
         assert store.run() == ["last"]
 
-    def test_no_limit_of_what_waits_refuses_it(self, store: Store) -> None:
+    def test_closing_ignores_max_pending(self, store: Store) -> None:
         store.apply(op.SetLimit(Limit(path=("doc",), max_pending=1)))
         store.enqueue(job("a", ["doc"]))
         assert close_with(store, job("last", ["doc"]), "doc").created
@@ -193,7 +193,7 @@ class LastJobs:
         store.discard("held")
         assert store.run() == ["last"]
 
-    def test_what_was_canceled_because_of_another_is_not_brought_back(self, store: Store) -> None:
+    def test_closing_keeps_canceled_dependents_from_being_revived(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1))
         store.enqueue(job("b", ["doc"], after=["a"], on_dependency_failure="cancel"))
         store.start()

@@ -71,7 +71,7 @@ class Conflicts:
         store.finish("j2")
         assert store.is_clean
 
-    def test_a_parent_behind_ever_arriving_children_starts_right_after_those_before_it(self, store: Store) -> None:
+    def test_parent_behind_arriving_children_starts_right_after_the_earlier_ones(self, store: Store) -> None:
         store.enqueue(job("c1", ["a", "1"]), job("c2", ["a", "2"]), job("parent", ["a"]))
         assert store.start() == ["c1", "c2"]
         for number in range(60):
@@ -105,7 +105,7 @@ class Conflicts:
         assert store.start(1) == []
 
     @pytest.mark.parametrize("seed", range(3))
-    def test_gates_are_those_of_the_unfinished_jobs_placed_anew(self, store: Store, seed: int) -> None:
+    def test_gates_equal_a_rebuild_from_unfinished_jobs(self, store: Store, seed: int) -> None:
         """However jobs came, ran and left: once nothing is left over, places have no memory."""
         random = Random(seed)
 

@@ -132,7 +132,7 @@ class Costs:
         with pytest.raises(InvalidJobError, match="job 'k': cost is 3, and the limit of pool 'default' has 2"):
             store.enqueue(job("k", cost=3))
 
-    def test_a_limit_below_the_cost_of_what_waits_holds_up_that_job_alone_and_why_says_it(self, store: Store) -> None:
+    def test_limit_below_a_waiting_cost_blocks_only_that_job(self, store: Store) -> None:
         store.enqueue(heavy("h", 5), *at("a", 2))
         limit(store, "a", most=3)
         assert store.start() == ["a0", "a1"]
@@ -156,7 +156,7 @@ class Costs:
         assert store.run() == ["i"]
         assert store.is_clean
 
-    def test_costs_of_what_runs_count_when_a_limit_is_set(self, store: Store) -> None:
+    def test_limit_counts_costs_of_running_jobs_when_set(self, store: Store) -> None:
         store.enqueue(heavy("h", 3), *at("a", 2))
         assert store.start(limit=1) == ["h"]
         limit(store, "a", most=4)

@@ -55,7 +55,7 @@ class Debounces:
         store.finish("before")
         assert store.run() == ["a", "behind"]
 
-    def test_what_was_due_and_waits_for_its_place_is_put_off_before_the_most(self, store: Store) -> None:
+    def test_debounce_delays_a_due_waiting_job_until_max_delay(self, store: Store) -> None:
         store.enqueue(job("before", ["x"]))
         store.start(lease_ms=10**6)
         store.enqueue(stroke("a", max_delay_ms=3000))
@@ -91,7 +91,7 @@ class Debounces:
         store.enqueue(stroke("a", max_delay_ms=1500), stroke("b", delay_ms=2000, max_delay_ms=2000))
         assert due_in(store) == 2000
 
-    def test_the_bound_is_part_of_what_a_job_was_asked_to_be(self, store: Store) -> None:
+    def test_max_delay_is_part_of_the_identity_of_a_job(self, store: Store) -> None:
         first = stroke("a", max_delay_ms=1500)
         store.enqueue(first)
         assert not store.enqueue(first).jobs[0].created
@@ -276,7 +276,7 @@ class Throttles:
         store.wait(KEPT_MS)
         assert not is_taken(store)
 
-    def test_what_is_kept_is_kept_over_the_end_of_others(self, store: Store) -> None:
+    def test_kept_job_stays_when_others_end(self, store: Store) -> None:
         store.enqueue(kept("a"), kept("other", key="l"), job("plain", ["x"]))
         assert store.run() == ["a", "other", "plain"]
         reply = store.enqueue(kept("b"), kept("c", key="l"), kept("d", key="m"))

@@ -49,7 +49,7 @@ def finish_off(store: Store, how: str) -> None:
 class Dependents:
     """A job waits for those it depends on, whatever it waits for besides."""
 
-    def test_a_job_waits_for_what_it_depends_on_and_then_takes_its_place(self, store: Store) -> None:
+    def test_dependent_waits_for_its_dependency_and_then_takes_its_place(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]), job("b", ["y"], after=["a"]))
         record = store.record("b")
         assert (record.state, record.seq, record.queued_ms) == (DEFERRED, None, None)
@@ -119,7 +119,7 @@ class Dependents:
         store.settle("a", OutcomeKind.RELEASED)
         assert store.states("a", "b") == "CANCELED CANCELED"
 
-    def test_canceling_a_path_releases_or_cancels_what_waits_elsewhere(self, store: Store) -> None:
+    def test_cancel_of_path_releases_or_cancels_dependents_elsewhere(self, store: Store) -> None:
         store.enqueue(job("a", ["x", "1"]), job("b", ["x"], after=["a"]))
         store.enqueue(job("c", ["y"], after=["a"]), job("d", ["y"], after=["b"], on_dependency_failure="cancel"))
         store.cancel_path("x")
@@ -127,7 +127,7 @@ class Dependents:
         assert store.states("a", "b", "c", "d") == "CANCELED CANCELED QUEUED CANCELED"
         assert store.record("b").cause == "canceled"
 
-    def test_what_a_job_depends_on_by_an_edge_is_not_waited_for_by_its_key_too(self, store: Store) -> None:
+    def test_dependency_by_edge_is_not_counted_again_by_key(self, store: Store) -> None:
         store.enqueue(job("a", key="k", max_attempts=1))
         store.start()
         store.enqueue(job("b", key="k", on_conflict="after", after=["a"]))

@@ -23,7 +23,7 @@ DONE, REFUSED, UNKNOWN = op.Verdict.DONE, op.Verdict.REFUSED, op.Verdict.UNKNOWN
 class DueNow:
     """What waits for a time, before its first attempt or the next one, is due now; nothing else is moved."""
 
-    def test_a_delayed_job_takes_its_place_now_behind_those_that_have_one(self, store: Store) -> None:
+    def test_delayed_job_made_due_takes_place_behind_placed_jobs(self, store: Store) -> None:
         store.enqueue(job("late", ["x"], delay_ms=60_000), job("a", ["x"]), job("timed", ["x"], run_at_ms=10**14))
         number = store.record("late").number
         assert store.apply(op.Redrive(("late",), waiting=True)).verdicts == ((DONE, QUEUED),)
@@ -35,7 +35,7 @@ class DueNow:
         assert store.run() == ["timed"]
         assert store.is_clean
 
-    def test_a_debounced_job_runs_with_what_it_was_replaced_by_last(self, store: Store) -> None:
+    def test_debounced_job_made_due_runs_with_its_last_replacement(self, store: Store) -> None:
         stroke: dict[str, Any] = {
             "hint": ["doc1"],
             "key": "save",
@@ -105,7 +105,7 @@ class DueNow:
         store.wait(1)
         assert (store.state("a"), store.record("a").cause) == (CANCELED, "expired")
 
-    def test_what_is_due_at_a_closed_place_is_canceled(self, store: Store) -> None:
+    def test_job_made_due_at_a_closed_place_is_canceled(self, store: Store) -> None:
         store.enqueue(job("a", ["x", "y"], delay_ms=60_000))
         store.apply(op.Enqueue((job("last", ["x"]),), closing=op.Closing(("x",), "run")))
         assert store.apply(op.Redrive(("a",), waiting=True)).verdicts == ((DONE, CANCELED),)
@@ -115,7 +115,7 @@ class DueNow:
         assert store.make_due("j3", "j1", "j0", "j1") == [DONE] * 4
         assert store.run() == ["j0", "j1", "j3"]
 
-    def test_what_waits_for_no_time_is_refused_by_its_state_and_stays_as_it_is(self, store: Store) -> None:
+    def test_make_due_refuses_jobs_without_due_time_and_changes_nothing(self, store: Store) -> None:
         store.enqueue(job("runs"), job("over"), job("failed", max_attempts=1))
         store.start()
         store.finish("over")

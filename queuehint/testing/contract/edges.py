@@ -157,7 +157,7 @@ class Edges:
             store.enqueue(job("b", name="n", flow="f"))
         assert caught.value.fields == ("depends_on",)
 
-    def test_what_was_asked_of_edges_comes_back_as_it_was(self, store: Store) -> None:
+    def test_edges_of_a_spec_are_returned_unchanged(self, store: Store) -> None:
         store.enqueue(job("a"), job("é"))
         edges = [Dependency("a", name="first", data=True), Dependency("é", when="failure")]
         spec = job("b", after=edges, templates=("/x", "/y~1z"), name="Ü", flow="f", parent="p", **CANCELING)
@@ -185,7 +185,9 @@ class Ends:
     @pytest.mark.parametrize("late", [False, True])
     @pytest.mark.parametrize("on_failure", ON_DEPENDENCY_FAILURE)
     @pytest.mark.parametrize("how", ["finished", "failed", "discarded", "canceled"])
-    def test_the_policy_says_what_an_end_does(self, store: Store, how: str, on_failure: str, late: bool) -> None:
+    def test_dependency_end_follows_on_dependency_failure(
+        self, store: Store, how: str, on_failure: str, late: bool
+    ) -> None:
         expected = {"finished": QUEUED, "failed": DEFERRED}.get(how, QUEUED)
         if how != "finished" and on_failure != "wait":
             expected = CANCELED if on_failure == "cancel" else QUEUED
@@ -248,7 +250,7 @@ class Ends:
         store.discard("a")
         assert store.states("b", "c") == "QUEUED CANCELED"
 
-    def test_when_a_dead_record_expires_those_that_wait_for_it_are_canceled(self, store: Store) -> None:
+    def test_expired_dead_record_cancels_its_dependents(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("b", after=["a"]), job("c", after=["b"]))
         end(store, "a", "failed")
         store.wait(7 * DAY_MS)
@@ -278,7 +280,7 @@ class Downstream:
         store.wait(0)
         assert store.state("b") is CANCELED
 
-    def test_what_another_dependency_cancels_stays_canceled_until_that_is_redriven(self, store: Store) -> None:
+    def test_dependent_canceled_by_two_stays_canceled_until_both_are_redriven(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("x", max_attempts=1), job("b", after=["a", "x"], **CANCELING))
         store.start()
         store.fail("a")

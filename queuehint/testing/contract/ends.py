@@ -128,9 +128,7 @@ class OnDead:
         assert store.discard("a") == [op.Verdict.DONE]
         assert store.state("a") is CANCELED
 
-    def test_on_dead_cancel_behind_cancels_what_is_queued_behind_at_or_below_and_frees_the_place(
-        self, store: Store
-    ) -> None:
+    def test_cancel_behind_cancels_jobs_behind_and_frees_the_place(self, store: Store) -> None:
         let_first_die(store, "cancel_behind")
         assert store.states("j2", "below", "late") == "CANCELED CANCELED CANCELED"
         assert store.record("below").cause == "behind the dead job j1"
@@ -139,7 +137,7 @@ class OnDead:
         assert store.run() == ["above"]
         assert store.is_clean
 
-    def test_cancel_behind_leaves_alone_what_was_placed_before_and_what_is_not_queued(self, store: Store) -> None:
+    def test_cancel_behind_spares_earlier_places_and_unqueued_jobs(self, store: Store) -> None:
         store.enqueue(
             job("before", claims=(claim("x"), claim("a", "c", mode=SHARED))),
             job("dies", claims=(claim("a", "b"), claim("z")), on_dead="cancel_behind", max_attempts=1),
@@ -168,7 +166,7 @@ class OnDead:
 class DeadLetters:
     """A dead job is redriven or discarded, and nothing else is."""
 
-    def test_a_redriven_job_that_held_its_place_goes_before_those_behind_it(self, store: Store) -> None:
+    def test_redriven_job_that_held_its_place_precedes_jobs_behind(self, store: Store) -> None:
         let_first_die(store, "hold")
         seq = store.record("j1").seq
         assert store.redrive("j1") == [op.Verdict.DONE]
@@ -198,7 +196,7 @@ class DeadLetters:
         assert store.run() == ["j2", "below", "above", "late"]
 
     @pytest.mark.parametrize("operation", [op.Redrive, op.Discard])
-    def test_only_what_is_dead_is_redriven_or_discarded(
+    def test_redrive_and_discard_accept_only_dead_jobs(
         self, store: Store, operation: type[op.Redrive | op.Discard]
     ) -> None:
         store.enqueue(job("finished"), job("timed", delay_ms=1), job("queued"), job("canceled"))

@@ -50,7 +50,7 @@ class FilteredEvents:
         for filters in ((), (EventFilter(),), (EventFilter(user="zoe"), EventFilter())):
             assert events(*filters) == [*enqueued, "started in", "progressed in"]
 
-    def test_those_at_or_below_a_path_pass(self, events: Callable[..., list[str]]) -> None:
+    def test_path_filter_passes_events_at_or_below_the_path(self, events: Callable[..., list[str]]) -> None:
         kinds = (EventKind.ENQUEUED,)
         for path, ids in {
             ("doc",): "in pair",
@@ -63,7 +63,7 @@ class FilteredEvents:
         }.items():
             assert events(EventFilter(path=path, kinds=kinds)) == [f"enqueued {each}" for each in ids.split()], path
 
-    def test_those_of_a_user_and_of_a_flow_pass(self, events: Callable[..., list[str]]) -> None:
+    def test_user_and_flow_filters_pass_their_own_events(self, events: Callable[..., list[str]]) -> None:
         assert events(EventFilter(user="ann")) == ["enqueued in", "enqueued beside", "started in", "progressed in"]
         assert events(EventFilter(flow="f")) == ["enqueued beside", "enqueued pair"]
         assert events(EventFilter(flow="g"), EventFilter(user="f")) == []
@@ -74,7 +74,7 @@ class FilteredEvents:
         assert events(EventFilter(path=(), flow="f", user="ann", kinds=(EventKind.STARTED,))) == []
         assert events(EventFilter(path=("doc",), flow="f")) == ["enqueued pair"]
 
-    def test_what_passes_several_filters_is_read_once(self, events: Callable[..., list[str]]) -> None:
+    def test_event_that_passes_several_filters_is_read_once(self, events: Callable[..., list[str]]) -> None:
         filters = (
             EventFilter(flow="f"),
             EventFilter(path=("doc",)),
@@ -109,7 +109,7 @@ class FilteredEvents:
         second = store.apply(Follow(first.after, filters=wanted))
         assert ([event.at for event in second.events], second.after, second.is_more) == ([3000], 3000, False)
 
-    def test_what_is_gone_is_missed_whatever_it_was(self, store: Store) -> None:
+    def test_missed_count_ignores_filters(self, store: Store) -> None:
         store.apply(Follow())
         store.enqueue(job("a"))
         store.wait(MINUTE + 1)

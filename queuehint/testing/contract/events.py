@@ -125,7 +125,7 @@ class Events(_Followed):
         store.wait(SECOND)
         assert follower.moves() == ["enqueued a", "started a", "retried a", "scheduled a"]
 
-    def test_what_is_put_off_given_back_or_unknown_is_told_apart(self, store: Store, follower: Follower) -> None:
+    def test_snoozed_released_and_unknown_jobs_have_distinct_events(self, store: Store, follower: Follower) -> None:
         store.enqueue(job("a"), job("b"), job("c"))
         store.start()
         store.settle("a", OutcomeKind.SNOOZED, delay_ms=SECOND)
@@ -170,7 +170,7 @@ class Events(_Followed):
         assert (redriven.kind, redriven.id, redriven.old, redriven.new) == (EventKind.REDRIVEN, "a", FAILED, QUEUED)
         assert (canceled.kind, canceled.id, canceled.cause) == (EventKind.CANCELED, "b", "discarded")
 
-    def test_what_is_revived_downstream_is_redriven_too(self, store: Store, follower: Follower) -> None:
+    def test_downstream_revival_emits_redriven(self, store: Store, follower: Follower) -> None:
         store.enqueue(job("a", max_attempts=1), job("b", after="a", on_dependency_failure="cancel"))
         store.start()
         store.fail("a")
@@ -211,7 +211,7 @@ class Events(_Followed):
         moves = [move for _ in range(4) for move in follower.moves() if move.endswith(" 1-699")]
         assert moves == ["enqueued 1-699", "canceled 1-699"]
 
-    def test_a_job_canceled_by_what_it_depends_on_as_it_is_enqueued_has_both_events(
+    def test_enqueue_behind_a_canceled_dependency_emits_enqueued_and_canceled(
         self, store: Store, follower: Follower
     ) -> None:
         store.enqueue(job("a"))
@@ -319,7 +319,7 @@ class Following(_Followed):
         store.enqueue(job("a"))
         assert one.read() == other.read()
 
-    def test_what_happened_while_nobody_followed_is_missed_and_counted(self, store: Store, follower: Follower) -> None:
+    def test_events_without_a_subscriber_are_missed_and_counted(self, store: Store, follower: Follower) -> None:
         store.enqueue(job("a"))
         store.wait(MINUTE + 1)
         store.enqueue(job("b"))
@@ -334,7 +334,7 @@ class Following(_Followed):
             store.wait(MINUTE)
             assert follower.moves() == [f"enqueued j{number}"]
 
-    def test_the_last_ten_thousand_are_kept_for_who_is_slow(self, store: Store, follower: Follower) -> None:
+    def test_event_log_keeps_the_last_ten_thousand_for_slow_subscribers(self, store: Store, follower: Follower) -> None:
         for part in range(11):
             store.enqueue(*[job(f"{part}-{number}") for number in range(1000)])
         followed = follower.read(1)

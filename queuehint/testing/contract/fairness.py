@@ -30,7 +30,7 @@ def weigh(store: Store, user: str | None, weight: int) -> bool:
 class Turns:
     """A user gets as many starts a turn as their weight, which is 1 unless it was set."""
 
-    def test_a_user_who_weighs_more_gets_more_starts_a_turn(self, store: Store) -> None:
+    def test_user_of_more_weight_gets_more_starts_a_turn(self, store: Store) -> None:
         weigh(store, "ann", 3)
         store.enqueue(*[job(f"{user[0]}{n}", user=user) for n in range(7) for user in ("ann", "bob")])
         assert letters(store, 12) == "aaabaaababbb"
@@ -89,7 +89,7 @@ def levels(store: Store, names: str) -> list[int]:
 class Levels:
     """A job that begins to wait hands its level on to those before it, so that they are not left behind by others."""
 
-    def test_what_a_critical_job_waits_for_goes_before_a_flood_of_urgent_ones(self, store: Store) -> None:
+    def test_dependency_of_a_critical_job_precedes_many_urgent_ones(self, store: Store) -> None:
         store.enqueue(job("low", ["doc"], priority=1))
         flood(store)
         store.enqueue(job("critical", ["doc"], priority=9))
@@ -97,7 +97,7 @@ class Levels:
         store.finish("low")
         assert store.start(1) == ["critical"]
 
-    def test_holders_and_those_ahead_in_line_take_the_level_and_keep_their_priorities(self, store: Store) -> None:
+    def test_holders_and_earlier_waiters_inherit_the_level_and_keep_priorities(self, store: Store) -> None:
         store.enqueue(job("a", ["d", "1"], priority=1), job("b", ["d", "2"], priority=2), job("c", ["d"], priority=1))
         store.enqueue(job("d", ["d", "3"], priority=5), job("e", ["other"], priority=1))
         assert levels(store, "abcde") == [5, 5, 5, 5, 1]
@@ -165,7 +165,7 @@ class Levels:
         store.redrive("a")
         assert levels(store, "a") == [1]
 
-    def test_what_is_replaced_hands_on_what_it_is_now(self, store: Store) -> None:
+    def test_replaced_job_passes_on_its_new_priority(self, store: Store) -> None:
         replace = {"key": "k", "on_conflict": "replace"}
         store.enqueue(job("a", ["d"], priority=1), job("b", ["d"], priority=1, **replace))
         store.enqueue(job("c", ["d"], priority=9, **replace))
@@ -255,7 +255,7 @@ class Served:
         store.enqueue(job("b", user="bob"), job("n"), job("a", user="ann"))
         assert store.start(users=("ann",), steal=op.ANYONE) == ["a", "b", "n"]
 
-    def test_own_jobs_of_every_pool_go_before_those_of_others(self, store: Store) -> None:
+    def test_own_jobs_of_every_pool_precede_jobs_of_other_users(self, store: Store) -> None:
         store.enqueue(job("b", user="bob", pool="p"), job("a", user="ann", pool="q"))
         assert store.start(pools=("p", "q"), users=("ann",), steal=("bob",)) == ["a", "b"]
 

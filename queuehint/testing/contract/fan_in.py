@@ -58,7 +58,7 @@ class FanIn:
         assert store.is_clean
 
     @pytest.mark.parametrize("on_failure", ["wait", "cancel", "run"])
-    def test_the_end_of_a_dependency_in_a_portion_does_what_its_edge_says(self, store: Store, on_failure: str) -> None:
+    def test_dependency_of_a_portion_ends_as_its_edge_prescribes(self, store: Store, on_failure: str) -> None:
         gather(store, on_failure=on_failure)
         store.start()
         store.finish("a", "b", "c")
@@ -75,7 +75,7 @@ class FanIn:
         assert store.is_clean
 
     @pytest.mark.parametrize("portion", ["first", "second"])
-    def test_what_has_become_of_a_portion_is_judged_at_the_commit(self, store: Store, portion: str) -> None:
+    def test_portion_that_failed_meanwhile_is_judged_at_commit(self, store: Store, portion: str) -> None:
         store.enqueue(job("a"), job("b", max_attempts=1))
         store.stage("T", job("last", on_dependency_failure="cancel"))
         store.depend("T", "last", 1, *("b" if portion == "first" else "a"), on_failure="cancel")

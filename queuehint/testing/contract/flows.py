@@ -104,7 +104,7 @@ class Parts:
         assert store.record("b").cause == "dependency a has expired"
         assert store.state("a") is QUEUED
 
-    def test_what_is_committed_later_is_not_what_was_depended_on(self, store: Store) -> None:
+    def test_job_committed_later_does_not_satisfy_an_expired_dependency(self, store: Store) -> None:
         stage_behind_expired(store, parts=6)
         store.commit("S")
         store.enqueue(job("k", after=["b"]))
@@ -114,7 +114,7 @@ class Parts:
         assert store.record("b").cause == "dependency a has expired"
         assert store.states("k", "a") == "QUEUED DEFERRED"
 
-    def test_what_a_later_part_sends_is_not_what_an_earlier_one_depended_on(self, store: Store) -> None:
+    def test_later_part_does_not_satisfy_an_earlier_dependency(self, store: Store) -> None:
         stage_behind_expired(store, parts=0)
         store.stage("S", job("a", after=["b"]))
         assert store.commit("S") == 3
@@ -207,7 +207,7 @@ class Flows:
         store.wait(0)
         assert (store.flow("f").total, store.find("a")) == (1, None)
 
-    def test_a_flow_is_canceled_with_what_waits_and_what_runs(self, store: Store) -> None:
+    def test_cancel_of_flow_covers_waiting_and_running_jobs(self, store: Store) -> None:
         store.enqueue(job("a", flow="f"), job("b", after=["a"], flow="f"), job("c", flow="f", delay_ms=1_000))
         store.enqueue(job("d", ["doc"], flow="f"), job("other"), job("after", after=["b"], **CANCELING))
         assert store.start(1) == ["a"]

@@ -82,7 +82,7 @@ class Identity:
                 store.enqueue(other)
             assert caught.value.fields == fields
 
-    def test_what_a_key_or_an_owner_changed_is_told_too_when_the_record_is_gone(self, store: Store) -> None:
+    def test_identity_of_a_replaced_spec_outlives_its_record(self, store: Store) -> None:
         first = job("a", key="k", arguments=b"1" * 500, retention_ms=0)
         other = job("b", key="k", on_conflict="replace", arguments=b"2" * 500, retention_ms=0)
         store.enqueue(first)
@@ -141,7 +141,7 @@ class Digests:
                 store.enqueue(written(digests, as_=as_))
             assert caught.value.fields == ("arguments",)
 
-    def test_bytes_without_a_digest_are_not_those_with_one(self, store: Store) -> None:
+    def test_bytes_without_digest_differ_from_bytes_with_one(self, store: Store) -> None:
         store.enqueue(written(""))
         with pytest.raises(DuplicateJobError):
             store.enqueue(written("a"))
@@ -292,7 +292,7 @@ class Records:
         store.wait(30_000)
         assert store.find("longer") is None
 
-    def test_a_waiter_who_comes_after_the_end_keeps_nothing(self, store: Store) -> None:
+    def test_waiter_after_the_end_keeps_no_record(self, store: Store) -> None:
         store.enqueue(job("a", retention_ms=1000))
         store.run()
         store.sleep(Interest(jobs=("a",)), 0.001)
@@ -308,7 +308,7 @@ class Records:
         assert stats.states[SCHEDULED] == 1
         assert (stats.unfinished, stats.enqueued, stats.started, stats.ready) == (4, 4, 1, {"default": 1})
 
-    def test_the_tree_shows_who_is_where(self, store: Store) -> None:
+    def test_tree_shows_jobs_at_each_path(self, store: Store) -> None:
         store.enqueue(job("a", ["doc", "1"]), job("b", ["doc"]))
         store.start()
         doc = store.apply(op.Tree(("doc",), 1))
@@ -328,7 +328,7 @@ class Records:
         store.enqueue(spec)
         assert store.record("a").spec == spec
 
-    def test_what_a_job_was_asked_comes_back_as_it_was(self, store: Store) -> None:
+    def test_spec_of_every_field_is_returned_unchanged(self, store: Store) -> None:
         policy = unusual_policy(Backoff(base=2, factor=3, cap=9, jitter=0.5))
         spec = job(
             "a",

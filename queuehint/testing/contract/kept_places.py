@@ -119,7 +119,7 @@ class Grants:
         assert len(tokens) >= 10
         assert tokens == sorted(set(tokens))
 
-    def test_a_grant_tells_what_to_run_and_until_when(self, store: Store) -> None:
+    def test_grant_carries_spec_attempt_and_lease_end(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]))
         store.start(lease_ms=2000)
         grant = store.grants["a"]

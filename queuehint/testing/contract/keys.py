@@ -171,7 +171,7 @@ class Keys:
         store.settle("a", OutcomeKind.FAILED if end == "failed" else OutcomeKind.DISCARDED, final=True)
         assert store.run() == ["b"]
 
-    def test_after_takes_its_place_when_what_it_waits_for_is_over(self, store: Store) -> None:
+    def test_on_conflict_after_waits_for_the_keyed_job(self, store: Store) -> None:
         store.enqueue(keyed("a"))
         store.start()
         enqueue(store, keyed("b", "after"))
@@ -259,7 +259,7 @@ class KeyHolders:
         with pytest.raises(DuplicateJobError):
             store.enqueue(job("refused", key="k", on_conflict="reject"))
 
-    def test_a_redriven_job_has_its_key_again_behind_what_is_newer(self, store: Store) -> None:
+    def test_redriven_job_regains_its_key_behind_newer_jobs(self, store: Store) -> None:
         store.enqueue(job("old", key="k", max_attempts=1))
         store.start()
         store.fail("old")
@@ -270,7 +270,7 @@ class KeyHolders:
         with pytest.raises(DuplicateJobError, match="old"):
             store.enqueue(job("refused", key="k", on_conflict="reject"))
 
-    def test_a_replaced_job_is_still_known_by_what_it_was_first_asked_to_be(self, store: Store) -> None:
+    def test_replaced_job_is_recognised_by_its_first_spec(self, store: Store) -> None:
         first = job("a", ["x"], key="k")
         store.enqueue(first)
         store.enqueue(job("b", ["x"], key="k", on_conflict="replace", arguments=b'{"new":1}'))
@@ -279,7 +279,7 @@ class KeyHolders:
         with pytest.raises(DuplicateJobError):
             store.enqueue(job("a", ["y"], key="k"))
 
-    def test_what_a_replaced_job_was_first_asked_to_be_is_known_as_long_as_its_id(self, store: Store) -> None:
+    def test_first_spec_of_a_replaced_job_outlives_its_record(self, store: Store) -> None:
         first = job("a", ["x"], key="k", retention_ms=0)
         store.enqueue(first)
         store.enqueue(job("b", ["x"], key="k", on_conflict="replace", arguments=b'{"new":1}', retention_ms=0))

@@ -23,7 +23,7 @@ QUEUED, FINISHED = JobState.QUEUED, JobState.FINISHED
 class Tags:
     """Records are found by a tag, beside all else they are found by."""
 
-    def test_records_are_listed_and_counted_by_a_tag_with_what_else_is_asked_for(self, store: Store) -> None:
+    def test_records_by_tag_combine_with_other_filters(self, store: Store) -> None:
         store.enqueue(
             job("a", ["x"], tags=("eu", "urgent"), user="ann", service="docs"),
             job("b", ["y"], tags=("urgent",), flow="f"),
@@ -61,7 +61,7 @@ class Tags:
         with pytest.raises(DuplicateJobError, match="tags"):
             store.enqueue(job("a"))
 
-    def test_a_job_of_a_key_is_found_by_the_tags_of_what_replaced_it(self, store: Store) -> None:
+    def test_replaced_job_is_found_by_the_tags_of_its_replacement(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], key="k", tags=("x", "y"), service="s", on_conflict="replace"))
         store.enqueue(job("b", ["x"], key="k", tags=("y", "z"), on_conflict="replace"))
         found = [listed(store, tag=tag) for tag in "xyz"]
@@ -88,7 +88,7 @@ class Tags:
         store.wait(1)
         assert (store.find("a"), listed(store)) == (None, "")
 
-    def test_tags_outlive_what_a_job_that_is_not_plain_goes_through(self, store: Store) -> None:
+    def test_tags_survive_discard_and_delay(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], tags=("x",), max_attempts=1), job("b", tags=("y",), delay_ms=5))
         store.start()
         store.settle("a", OutcomeKind.FAILED)
@@ -125,7 +125,7 @@ class Headers:
         store.apply(op.Delete(("a", "b")))
         assert not store.enqueue(job("b", headers=(("h", "4"),))).jobs[0].created, "its id is still taken"
 
-    def test_a_key_gives_a_job_the_headers_of_what_replaces_it(self, store: Store) -> None:
+    def test_replacement_by_key_brings_its_headers(self, store: Store) -> None:
         store.enqueue(job("a", key="k", on_conflict="replace", headers=(("h", "1"),)))
         store.enqueue(job("b", key="k", on_conflict="replace", headers=(("h", "2"),)))
         store.enqueue(job("c", key="k", headers=(("h", "3"),)))
@@ -144,7 +144,7 @@ class Headers:
         assert schedule is not None
         assert (schedule.spec.tags, schedule.spec.headers) == (("x",), (("h", "2"),))
 
-    def test_what_is_too_much_is_refused_before_anything_is_kept(self, store: Store) -> None:
+    def test_oversized_labels_are_refused_before_any_write(self, store: Store) -> None:
         with pytest.raises(InvalidJobError, match="tags"):
             store.apply(op.Enqueue((job("c"), job("a", tags=("x" * 65,)))))
         with pytest.raises(InvalidJobError, match="headers"):

@@ -231,7 +231,7 @@ class Leases:
         record = store.record("a")
         assert (record.state, record.losses, record.attempts) == (QUEUED, 0, 0)
 
-    def test_what_is_not_announced_has_begun(self, store: Store) -> None:
+    def test_lost_unannounced_attempt_counts_as_begun(self, store: Store) -> None:
         store.enqueue(job("a", max_losses=2), job("b", max_losses=3), job("c", max_losses=1))
         store.start()
         store.wait(30_000)
@@ -376,7 +376,7 @@ class Presence:
 class Waiting:
     """Waits for work or for an end are woken; none outlasts its timeout."""
 
-    def test_a_wait_for_what_is_there_returns_at_once(self, store: Store) -> None:
+    def test_sleep_returns_at_once_when_its_interest_is_met(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.sleep(Interest(pools=("default",)), 60)
         store.start()

@@ -89,7 +89,7 @@ class LimitsAtOnce:
         assert started(store) == [0]
         assert store.start() == ["a1"]
 
-    def test_one_that_waits_above_stands_for_those_below(self, store: Store) -> None:
+    def test_waiter_above_represents_waiters_below(self, store: Store) -> None:
         store.enqueue(*at("t:a", 20), *at("t:b", 1))
         limit(store, "t", most=2)
         limit(store, "t", "a", most=1)
@@ -172,7 +172,7 @@ class LimitsInTime:
         store.wait(10_000)
         assert len(store.start()) == 3
 
-    def test_a_rate_that_gets_a_burst_or_loses_it_counts_what_was_spent(self, store: Store) -> None:
+    def test_rate_with_changed_burst_counts_spent_tokens(self, store: Store) -> None:
         store.enqueue(*at("a", 9))
         limit(store, "a", rate=(3, 1000))
         assert len(store.start(limit=2)) == 2
@@ -268,7 +268,7 @@ class LimitsInAll:
         assert store.unlimit()
         store.enqueue(job("4"))
 
-    def test_a_job_counts_once_a_claim_and_those_of_one_key_are_one(self, store: Store) -> None:
+    def test_max_pending_counts_each_claim_and_one_job_per_key(self, store: Store) -> None:
         limit(store, "a", max_pending=2)
         two = JobSpec(id="1", task="t", claims=(Claim(("a", "x")), Claim(("a", "y"))))
         with pytest.raises(QueueFullError, match="path 'a' has 0"):
@@ -289,7 +289,7 @@ class LimitsInAll:
         store.tick()
         store.enqueue(job("3"))
 
-    def test_a_producer_finds_the_room_of_what_was_due(self, store: Store) -> None:
+    def test_submission_finds_room_of_expired_and_overdue_jobs(self, store: Store) -> None:
         store.apply(SetLimit(Limit(path=None, max_pending=2)))
         store.stage("S", job("1"), job("2"))
         store.advance(STAGED_KEPT_MS)
@@ -315,7 +315,7 @@ class LimitsInAll:
 class LimitChanges:
     """A limit may be set, changed and taken away while jobs run."""
 
-    def test_it_counts_what_runs_when_it_is_set(self, store: Store) -> None:
+    def test_limit_counts_running_jobs_when_set(self, store: Store) -> None:
         store.enqueue(*at("a", 4))
         store.start(limit=3)
         limit(store, "a", most=2)
@@ -335,7 +335,7 @@ class LimitChanges:
         assert store.start() == ["a3", "a4", "a5"]
         assert not unlimit(store, "a")
 
-    def test_what_is_set_is_listed_in_order_and_nothing_else(self, store: Store) -> None:
+    def test_limits_are_listed_in_order_as_set(self, store: Store) -> None:
         limits = [
             Limit(path=None, max_pending=5),
             Limit(path=(), most=2),

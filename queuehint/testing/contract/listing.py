@@ -71,7 +71,7 @@ def users(store: Store, service: str) -> dict[str, int]:
 class Listing:
     """Records are listed by what they are, in order of enqueue, as long as they are kept."""
 
-    def test_every_kind_of_question_finds_what_it_asks_for_and_nothing_else(self, store: Store) -> None:
+    def test_listing_by_each_filter_finds_only_matching_records(self, store: Store) -> None:
         store.enqueue(
             job("a", user="ann", service="docs", pool="p"),
             job("b", user="ann"),
@@ -88,7 +88,7 @@ class Listing:
         assert listed(store, user="nobody") == listed(store, service="ann") == ""
         assert listed(store, newest_first=True) == "d c b a"
 
-    def test_the_jobs_of_a_flow_are_listed_in_order_of_enqueue_with_what_else_is_asked_for(self, store: Store) -> None:
+    def test_flow_jobs_are_listed_in_order_with_other_filters(self, store: Store) -> None:
         store.enqueue(job("z", ["b"], flow="f"), job("other", flow="f2"), job("none", ["a"]), job("y", ["a"], flow="f"))
         store.stage("S", job("staged", ["a"], flow="f"))
         store.enqueue(job("x", claims=(claim("a", "1"), claim("a", "2")), flow="f", user="ann", after=["y"]))
@@ -112,7 +112,7 @@ class Listing:
         store.wait(DAY_MS)
         assert listed(store, flow="f", path=("b",)) == "", "its record has expired"
 
-    def test_the_children_of_a_job_are_listed_with_what_else_is_asked_for(self, store: Store) -> None:
+    def test_children_of_a_job_are_listed_with_other_filters(self, store: Store) -> None:
         store.enqueue(job("p"), job("q"), job("other", ["a"]))
         store.start()
         store.enqueue_from("p", job("p.1", ["a"], parent="p"), job("p.2", ["b"], parent="p", user="ann", flow="f"))
@@ -172,7 +172,7 @@ class Listing:
         assert records == (store.record("a"), store.record("b"))
         assert page(store, path=("x",)).records == (store.record("a"),)
 
-    def test_states_are_those_of_now(self, store: Store) -> None:
+    def test_listing_by_state_reads_current_states(self, store: Store) -> None:
         store.enqueue(
             job("late", delay_ms=5000),
             job("first", ["x"]),
@@ -262,7 +262,7 @@ class Listing:
         assert counted(store, since_ms=since_ms, until_ms=until_ms) == {QUEUED: 2}
         assert counted(store, since_ms=begin_ms, until_ms=until_ms + 5000) == {QUEUED: 4}
 
-    def test_what_is_not_committed_is_not_listed(self, store: Store) -> None:
+    def test_uncommitted_jobs_are_not_listed(self, store: Store) -> None:
         store.stage("T", job("a", ["x"], user="u", service="s"), job("b", after=["a"]))
         assert listed(store) == listed(store, path=("x",)) == ""
         assert counted(store, path=()) == counted(store) == {}
@@ -274,7 +274,7 @@ class Listing:
         assert listed(store, since_ms=store.clock.now_ms()) == "a b"
         assert users(store, "s") == {"u": 1}
 
-    def test_what_has_expired_is_not_listed(self, store: Store) -> None:
+    def test_expired_records_are_not_listed(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], user="u", service="s", retention_ms=1000), job("b", ["x"]))
         store.run()
         assert listed(store, path=("x",)) == "a b"
@@ -286,7 +286,7 @@ class Listing:
         assert listed(store) == listed(store, path=()) == ""
         assert counted(store) == counted(store, path=()) == {}
 
-    def test_a_job_of_a_key_is_listed_as_what_it_was_replaced_by(self, store: Store) -> None:
+    def test_keyed_job_is_listed_as_its_replacement(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], key="k", user="ann", service="s", on_conflict="replace"))
         store.enqueue(job("b", ["y"], key="k", user="ben", service="s", on_conflict="replace"))
         assert listed(store, user="ann") == listed(store, path=("x",)) == ""
@@ -380,7 +380,7 @@ class ListingByPath:
         assert listed(store, path=(), newest_first=True) == "root other c1 b2 b1 odd a1"
         assert listed(store, path=("a",), user="u") == "a1 c1"
 
-    def test_what_is_over_stands_among_what_is_not(self, store: Store) -> None:
+    def test_ended_jobs_are_listed_among_unfinished_ones(self, store: Store) -> None:
         fill(store)
         store.cancel("b1", "c1")
         assert listed(store, path=("a",)) == "a1 b1 b2 c1"
@@ -444,7 +444,7 @@ class Counting:
         assert counted(store, user="w") == {}
         assert set(store.apply(op.CountRecords()).states) == set(JobState)
 
-    def test_what_comes_behind_a_place_is_counted(self, store: Store) -> None:
+    def test_records_after_a_cursor_are_counted(self, store: Store) -> None:
         services = {"a": "s", "b": "t", "c": "s", "d": "t"}
         store.enqueue(*[job(name, ["x", name], user="u", service=service) for name, service in services.items()])
         store.clock.advance(ms=MINUTE)

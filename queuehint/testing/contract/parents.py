@@ -42,7 +42,7 @@ class Parents:
         assert store.everything() == before
         store.enqueue_from("p", job("child", after=["free"]), job("second", after=["child"]))
 
-    def test_what_depends_on_the_parent_waits_for_the_children_too(self, store: Store) -> None:
+    def test_dependent_of_a_parent_waits_for_its_children_too(self, store: Store) -> None:
         start_family(store, "a")
         store.enqueue(job("after", after=["p"]))
         store.await_children("p", "a")

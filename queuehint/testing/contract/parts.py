@@ -64,7 +64,7 @@ class HiddenParts:
             store.apply(op.Enqueue((job("a"),), is_further=True))
         assert store.is_clean
 
-    def test_sweeps_pass_over_what_is_hidden(self, store: Store) -> None:
+    def test_sweeps_skip_staged_jobs(self, store: Store) -> None:
         stage_two(store)
         store.cancel_path()
         store.cancel_flow("f")
@@ -83,7 +83,7 @@ class HiddenParts:
         store.await_children("parent", "a")
         assert store.record("parent").errors[0].type == "queuehint.errors.UnknownDependencyError"
 
-    def test_a_part_may_depend_on_earlier_parts_on_itself_and_on_what_is_there(self, store: Store) -> None:
+    def test_part_may_depend_on_earlier_parts_itself_and_known_jobs(self, store: Store) -> None:
         store.enqueue(job("there"))
         store.stage("T", job("a", after=["there"]), job("c", after=["b"]), job("b", after=["a"]))
         store.stage("T", job("d", after=["c", "a", "there"]))
@@ -91,7 +91,7 @@ class HiddenParts:
         assert store.run() == ["there", "a", "b", "c", "d"]
         assert store.is_clean
 
-    def test_what_is_withdrawn_leaves_nothing_behind(self, store: Store) -> None:
+    def test_withdrawn_parts_leave_nothing(self, store: Store) -> None:
         store.enqueue(job("known", ["x"]))
         limit = Limit(path=("x",), max_pending=4)
         store.apply(op.SetLimit(limit))
@@ -115,7 +115,7 @@ class HiddenParts:
         store.wait(2 * op.STAGED_KEPT_MS)
         assert store.is_clean
 
-    def test_a_part_without_jobs_keeps_those_that_are_there(self, store: Store) -> None:
+    def test_empty_part_keeps_earlier_staged_jobs(self, store: Store) -> None:
         stage_two(store)
         for _ in range(2):
             store.advance(op.STAGED_KEPT_MS)
@@ -124,14 +124,14 @@ class HiddenParts:
         assert store.commit("T") == 2
         assert store.run() == ["a", "b"]
 
-    def test_what_is_committed_or_was_never_sent_is_not_withdrawn(self, store: Store) -> None:
+    def test_withdraw_of_committed_or_unknown_parts_is_refused(self, store: Store) -> None:
         stage_two(store)
         store.commit("T")
         assert not store.withdraw("T")
         assert not store.withdraw("nobody")
         assert store.run() == ["a", "b"]
 
-    def test_a_page_of_a_flow_passes_over_what_is_hidden(self, store: Store) -> None:
+    def test_page_of_a_flow_skips_staged_jobs(self, store: Store) -> None:
         store.enqueue(job("a", flow="f"))
         store.stage("T", job("b", flow="f"), job("c", flow="f"))
         store.enqueue(job("d", flow="f"))
@@ -187,7 +187,7 @@ class Commits:
             ("expire", "run", CANCELED, "dependency a has expired"),
         ],
     )
-    def test_what_became_of_a_dependency_meanwhile_is_judged_at_the_commit(
+    def test_dependency_that_ended_meanwhile_is_judged_at_commit(
         self, store: Store, how: str, on_failure: str, state: JobState, cause: str | None
     ) -> None:
         store.enqueue(job("a", max_attempts=1, retention_ms=1000))
@@ -237,9 +237,7 @@ class Commits:
             with pytest.raises(FlowNotFoundError):
                 store.commit("T")
 
-    def test_a_part_that_comes_again_is_the_same_part_and_a_further_one_keeps_those_before_it(
-        self, store: Store
-    ) -> None:
+    def test_repeated_part_is_idempotent_and_further_parts_extend_it(self, store: Store) -> None:
         for created in (True, False):
             assert [made.created for made in store.stage("T", job("a"), job("b", after=["a"])).jobs] == [created] * 2
         further = op.Enqueue((job("c", after=["b"]),), staged="T", is_further=True)

@@ -75,7 +75,7 @@ class WhyAPathWaits:
         )  # fmt: skip
         assert found.ahead[0].state is JobState.STARTED
 
-    def test_what_holds_the_place_is_told_though_nothing_waits_there(self, store: Store) -> None:
+    def test_why_path_names_the_holder_of_an_empty_line(self, store: Store) -> None:
         store.enqueue(job("above", ["x"]))
         assert store.start() == ["above"]
         assert told(store.why_path("x", "1", "a")) == ([], [], ["above"])
@@ -103,7 +103,7 @@ class WhyAPathWaits:
         assert (told(found), found.waiting, found.holders) == ((["wanted", "a"], [], []), 2, 1)
         assert [each.mode for each in found.oldest] == ["counted", "exclusive"]
 
-    def test_readers_above_a_path_stand_in_the_way_of_a_writer_and_those_beside_it_do_not(self, store: Store) -> None:
+    def test_why_path_names_readers_above_and_omits_readers_beside(self, store: Store) -> None:
         store.enqueue(
             job("above", claims=(claim("x", mode=SHARED),)),
             job("beside", claims=(claim("x", "2", mode=SHARED),)),
@@ -125,7 +125,7 @@ class WhyAPathWaits:
         store.discard("dead")
         assert told(store.why_path("x")) == (["wait"], [], [])
 
-    def test_what_waits_for_a_time_a_job_or_an_operator_is_told_with_its_reason(self, store: Store) -> None:
+    def test_why_path_gives_reasons_of_delayed_dependent_and_paused_jobs(self, store: Store) -> None:
         store.pause("x", "3")
         store.enqueue(
             job("first", ["y"]), job("later", ["x", "1"], delay_ms=500), job("after", ["x", "2"], after=("first",)),
@@ -149,7 +149,7 @@ class WhyAPathWaits:
         assert store.why_path("z").oldest[0].path_key == "z"
         assert found.ahead[0].path_key == "z", "it claims nothing at the path, so its first claim is told"
 
-    def test_those_that_stand_in_the_way_are_ten_and_others_are_counted(self, store: Store) -> None:
+    def test_why_path_names_ten_blockers_and_counts_the_rest(self, store: Store) -> None:
         store.enqueue(*[job(f"h{n:02}", ["x", f"{n:02}"]) for n in range(15)])
         assert len(store.start(15)) == 15
         found = store.why_path("x")

@@ -173,7 +173,7 @@ class PausesByFilter:
         assert store.start() == ["a"]
         assert store.apply(op.ListPauses()).pauses == ()
 
-    def test_why_names_the_filter_and_what_ends_it(self, store: Store) -> None:
+    def test_why_of_a_paused_selection_names_filter_and_way_out(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], user="ann"), job("b", ["x", "1"]))
         store.pause_jobs(user="ann", path=("x",))
         store.start()

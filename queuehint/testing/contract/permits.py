@@ -41,7 +41,7 @@ def take(store: Driver, id: str, lease_ms: int = LEASE_MS) -> bool:
 class Permits:
     """What a permit holds of a limit no job has, and the other way round; it keeps nothing from a place."""
 
-    def test_what_a_permit_holds_a_job_cannot_have_and_the_other_way_round(self, store: Store) -> None:
+    def test_permits_and_jobs_share_the_room_of_a_limit(self, store: Store) -> None:
         limit(store, "a", most=2)
         store.enqueue(permit("p", "a"), permit("q", "a"), *at("a", 2))
         assert take(store, "p")
@@ -148,7 +148,7 @@ class Permits:
         assert not take(store, "p")
         assert take(store, "q")
 
-    def test_why_names_the_first_of_those_that_wait_in_order(self, store: Store) -> None:
+    def test_why_of_a_permit_names_the_first_waiter(self, store: Store) -> None:
         limit(store, "a", most=2)
         store.enqueue(*at("a", 1))
         store.start()
@@ -193,7 +193,7 @@ class Permits:
         assert started(store) == [0]
         assert store.is_clean
 
-    def test_a_caller_that_dies_gives_back_what_it_waits_for_and_what_it_holds(self, store: Store) -> None:
+    def test_permit_of_a_dead_caller_returns_its_wait_and_hold(self, store: Store) -> None:
         limit(store, "a", most=1)
         store.enqueue(permit("p", "a"))
         assert take(store, "p")
@@ -219,7 +219,7 @@ class Permits:
         assert store.start() == ["x"]
         assert store.discard("p") == [op.Verdict.DONE]
 
-    def test_pauses_and_room_for_unfinished_jobs_are_those_of_its_path(self, store: Store) -> None:
+    def test_permit_obeys_pauses_and_max_pending_of_its_path(self, store: Store) -> None:
         store.pause("a")
         store.enqueue(permit("p", "a", "x"))
         assert not take(store, "p")

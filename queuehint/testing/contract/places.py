@@ -89,7 +89,7 @@ class SerialPath:
 class Ancestors:
     """A path conflicts with those above and below it."""
 
-    def test_a_whole_waits_for_its_parts_queued_before_and_holds_back_those_queued_after(self, store: Store) -> None:
+    def test_whole_waits_for_earlier_parts_and_blocks_later_ones(self, store: Store) -> None:
         store.enqueue(job("a", ["doc", "1"]), job("b", ["doc", "2"]), job("whole", ["doc"]), job("c", ["doc", "1"]))
         assert store.start() == ["a", "b"]
         store.finish("b")
@@ -129,7 +129,7 @@ class Ancestors:
         store.enqueue(job("a", ["doc", "1", "x"]), job("b", ["doc"]))
         assert store.start() == ["a"]
 
-    def test_what_executes_is_known_at_every_ancestor(self, store: Store) -> None:
+    def test_running_job_blocks_can_dequeue_at_every_ancestor(self, store: Store) -> None:
         store.enqueue(job("a", ["doc", "1"]))
         assert store.apply(op.CanDequeue(("doc",)))
         store.start()
@@ -205,7 +205,7 @@ class ArrivalOrder:
         store.enqueue(*[job(job_id) for job_id in ids])
         assert store.start() == ids
 
-    def test_many_users_who_have_something_ready_are_served_at_once(self, store: Store) -> None:
+    def test_many_users_with_ready_jobs_are_served_at_once(self, store: Store) -> None:
         ids = [f"j{n:03}" for n in range(40)]
         store.enqueue(*[job(job_id, user=f"u{job_id}") for job_id in ids])
         assert store.start() == ids
@@ -262,7 +262,7 @@ class Pauses:
         store.pause("doc", "1")
         assert store.start() == []
 
-    def test_what_lies_above_a_paused_path_goes_on(self, store: Store) -> None:
+    def test_pause_of_a_path_leaves_jobs_above_running(self, store: Store) -> None:
         store.enqueue(job("whole", ["doc"]), job("a", ["doc", "1"]), job("b", ["doc", "2"]))
         store.pause("doc", "1")
         assert store.start() == ["whole"]

@@ -59,7 +59,7 @@ class Reasons:
         assert len(set(named)) == len(named) == JOBS_NAMED_MAX
         assert list(named) == sorted(named)
 
-    def test_holders_are_named_in_order_of_path_and_those_in_line_from_its_head_on(self, store: Store) -> None:
+    def test_why_names_holders_by_path_and_waiters_from_the_head(self, store: Store) -> None:
         store.enqueue(*[job(f"h{n:02}", ["doc", f"s{99 - n}"]) for n in range(12)], job("whole", ["doc"]))
         assert store.why("whole").jobs == tuple([f"h{n:02}" for n in range(2, 12)])
         store.enqueue(*[job(f"w{n:02}", ["doc"]) for n in range(12)], job("last", ["doc", "x"]))
@@ -122,7 +122,7 @@ class Reasons:
         store.enqueue(job("all", claims=(claim("doc", mode=SHARED),)))
         assert store.why("all").jobs == ("w",)
 
-    def test_the_one_that_holds_is_found_behind_those_that_wait_on_paths_before_it(self, store: Store) -> None:
+    def test_why_finds_the_holder_behind_many_waiters_of_earlier_paths(self, store: Store) -> None:
         store.apply(Pause(RecordFilter(path=("doc", "zz"))))
         store.enqueue(job("held", ["doc", "zz"]), job("whole", ["doc"]))
         enqueue_many(store, MANY)

@@ -30,7 +30,7 @@ def delete(store: Store, *ids: str, versions: tuple[int, ...] | None = None) -> 
 class Deletion:
     """A record is deleted before its time as it would be at its end."""
 
-    def test_only_what_is_over_is_deleted(self, store: Store) -> None:
+    def test_delete_accepts_only_ended_jobs(self, store: Store) -> None:
         store.enqueue(job("over"), job("runs"), job("waits", delay_ms=1000))
         store.start(1)
         store.finish("over")
@@ -69,7 +69,7 @@ class Deletion:
         store.wait(0)
         assert delete(store, "a") == [(op.Verdict.DONE, None)]
 
-    def test_a_dead_job_frees_its_place_and_those_that_wait_for_it_are_told(self, store: Store) -> None:
+    def test_deleted_dead_job_frees_its_place_and_cancels_dependents(self, store: Store) -> None:
         store.enqueue(
             job("dead", ["x"], on_dead="hold", max_attempts=1), job("behind", ["x"]), job("after", after=["dead"])
         )
@@ -103,7 +103,7 @@ def amend(store: Store, job_id: str, **fields: Any) -> op.Verdict:
 class Amending:
     """A record's service and user can be changed, and nothing else."""
 
-    def test_a_record_is_found_by_what_it_became(self, store: Store) -> None:
+    def test_amended_record_is_found_by_its_new_fields(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], user="ann", service="docs"), job("b", user="ann", service="docs"))
         version = store.record("a").version
         assert amend(store, "a", user="ben", service="mail") is op.Verdict.DONE
@@ -116,7 +116,7 @@ class Amending:
         assert users(store, "mail") == {}
         assert store.record("a").spec.user is None
 
-    def test_to_what_it_is_already_nothing_changes(self, store: Store) -> None:
+    def test_amend_to_equal_values_changes_nothing(self, store: Store) -> None:
         store.enqueue(job("a", user="u", service="s"), job("b", user="u"))
         record = store.record("a")
         assert amend(store, "a", user="u", service="s") is op.Verdict.DONE
@@ -149,7 +149,7 @@ class Amending:
                 store.apply(op.Amend(attrs.evolve(record.spec, **fields), record.version))
         assert store.record("a") == record
 
-    def test_what_is_gone_or_not_committed_stays_so(self, store: Store) -> None:
+    def test_amend_of_deleted_or_uncommitted_jobs_is_unknown(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.run()
         record = store.record("a")
@@ -219,7 +219,7 @@ def update(store: Store, job_id: str, result: bytes) -> op.Verdict:
 class Interim:
     """A running job's result may be stored before it ends."""
 
-    def test_a_running_job_shows_what_it_has_so_far(self, store: Store) -> None:
+    def test_running_job_shows_its_partial_result(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start()
         version = store.record("a").version
@@ -241,7 +241,7 @@ class Interim:
             ({"kind": OutcomeKind.FAILED, "delay_ms": 100}, b"1"),
         ],
     )
-    def test_what_is_left_of_it_is_said_by_the_end(
+    def test_end_of_a_job_decides_its_partial_result(
         self, store: Store, outcome: dict[str, Any], result: bytes | None
     ) -> None:
         store.enqueue(job("a"))
@@ -305,7 +305,7 @@ class Interim:
         store.settle("a", OutcomeKind.RELEASED)
         assert (store.state("a"), store.record("a").result) == (CANCELED, None)
 
-    def test_what_others_read_is_what_the_job_ended_with(self, store: Store) -> None:
+    def test_dependents_read_the_final_result(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", after=[Dependency("a", data=True)]))
         store.start()
         update(store, "a", b"1")
@@ -336,7 +336,7 @@ class OpenLog:
         assert (record.version, record.logs_truncated) == (version + 1, False)
         assert log(store, "late", "x") is op.Verdict.DONE
 
-    def test_what_is_not_kept_takes_none(self, store: Store) -> None:
+    def test_log_of_unknown_jobs_is_refused(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.run()
         store.apply(op.Delete(("a",)))

@@ -66,7 +66,7 @@ class Releases:
         assert [grant.spec.id for grant in reply.grants] == ["a"], "what a release refuses it does not get"
         assert store.start(release="old") == ["b"]
 
-    def test_refused_jobs_come_in_order_before_those_nobody_refused(self, store: Store) -> None:
+    def test_refused_jobs_come_in_order_before_unrefused_ones(self, store: Store) -> None:
         store.enqueue(job("a"), job("b"), job("c"))
         refuse(store, "a", "b", "c")
         store.enqueue(job("d", priority=5), job("e"))
@@ -165,7 +165,7 @@ class Releases:
         assert store.start(release="new") == ["a"]
         assert store.exchange(refusal, release="old").verdicts == (op.Verdict.LOST,)
 
-    def test_exchange_without_a_release_pauses_what_it_refuses(self, store: Store) -> None:
+    def test_exchange_without_a_release_delays_refused_jobs(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]))
         refuse(store, "a")
         assert store.start() == ["a"], "it has not refused it"

@@ -52,7 +52,7 @@ class Reruns:
         history = store.record("a").history
         assert (history[0], [attempt.outcome for attempt in history]) == (first[0], ["finished", "failed"])
 
-    def test_what_follows_waits_until_it_has_run_again(self, store: Store) -> None:
+    def test_rerun_dependents_wait_for_rerun_dependencies(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", after=["a"]), job("c", after=["b"]), job("d", after=["a", "c"]))
         assert store.run() == ["a", "b", "c", "d"]
         assert store.rerun("d", "a", "c", "b") == [(DONE, each) for each in (DEFERRED, QUEUED, DEFERRED, DEFERRED)]
@@ -60,7 +60,7 @@ class Reruns:
         assert store.run() == ["a", "b", "c", "d"]
         assert store.states("a", "b", "c", "d") == "FINISHED FINISHED FINISHED FINISHED"
 
-    def test_what_is_not_named_stays_as_it_is(self, store: Store) -> None:
+    def test_rerun_leaves_unnamed_jobs_unchanged(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", after=["a"]), job("c", after=["b"]))
         store.run()
         store.rerun("b")
@@ -107,7 +107,7 @@ class Reruns:
         store.wait(0)
         assert store.states("a", "b") == "QUEUED DEFERRED"
 
-    def test_a_job_waits_for_those_that_run_although_they_are_not_named(self, store: Store) -> None:
+    def test_rerun_job_waits_for_running_unnamed_dependencies(self, store: Store) -> None:
         store.enqueue(job("row", max_attempts=1), job("sum", after=[Dependency("row", when="done")]))
         store.start()
         store.fail("row")
@@ -117,7 +117,7 @@ class Reruns:
         assert store.rerun("sum") == [(DONE, DEFERRED)]
         assert store.run() == ["row", "sum"]
 
-    def test_a_dead_job_that_is_redriven_meanwhile_runs_with_what_it_finds(self, store: Store) -> None:
+    def test_dead_job_redriven_during_a_rerun_runs_with_old_results(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", ["x"], after=["a"], max_attempts=1))
         store.start()
         store.finish("a")
@@ -127,7 +127,7 @@ class Reruns:
         assert store.redrive("b") == [DONE]
         assert store.states("a", "b") == "QUEUED QUEUED"
 
-    def test_those_that_its_end_has_canceled_run_again_if_that_is_asked_for(self, store: Store) -> None:
+    def test_rerun_downstream_revives_canceled_dependents(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("b", after=["a"], on_dependency_failure="cancel"))
         store.start()
         store.fail("a")
@@ -161,7 +161,7 @@ class RerunsRefused:
         assert store.rerun("a", versions=(version,)) == [(STALE, FINISHED)]
         assert store.record("a").history[-1:] and store.states("a", "b") == "FINISHED FINISHED"
 
-    def test_what_is_not_over_or_not_there_is_not_run_again(self, store: Store) -> None:
+    def test_rerun_of_unfinished_or_unknown_jobs_is_refused(self, store: Store) -> None:
         store.enqueue(job("over"))
         store.run()
         store.enqueue(job("late", delay_ms=60_000), job("waits", after=["late"]), job("runs"))
@@ -211,14 +211,14 @@ class RerunsRefused:
         assert store.run() == ["dead", "child"]
         assert store.state("p") is FINISHED
 
-    def test_what_depends_on_an_expired_job_is_not_run_again(self, store: Store) -> None:
+    def test_rerun_behind_an_expired_dependency_is_refused(self, store: Store) -> None:
         store.enqueue(job("a", retention_ms=60_000), job("b", after=["a"], retention_ms=10_000_000))
         store.run()
         store.wait(120_000)
         assert store.find("a") is None
         assert store.rerun("b") == [(REFUSED, FINISHED)]
 
-    def test_what_its_dependencies_would_cancel_is_not_run_again(self, store: Store) -> None:
+    def test_rerun_that_dependencies_would_cancel_is_refused(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("b", after=[Dependency("a", when="failure")]))
         store.run()
         assert store.states("a", "b") == "FINISHED CANCELED"

@@ -146,7 +146,7 @@ class Restarts(Binding):
             store.wait(89_999)
             assert store.state("long") is STARTED
 
-    def test_what_was_waited_for_does_not_stay_the_longest_lease(self, store: Store) -> None:
+    def test_restart_forgets_the_longest_lease_once_it_ended(self, store: Store) -> None:
         store.enqueue(job("long"), job("short"), job("a"))
         assert store.start(1, lease_ms=90_000) == ["long"]
         store.finish("long")

@@ -40,7 +40,7 @@ class Results:
         assert fetch(store, "b", "f", "a", "stranger", "nobody") == results
         assert fetch(store, "b") == ()
 
-    def test_only_who_holds_the_lease_may_read(self, store: Store) -> None:
+    def test_fetch_requires_the_current_lease(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", after=["a"]))
         store.start()
         store.settle("a", result=b"1")
@@ -224,7 +224,7 @@ class Shared:
         assert store.apply(op.ListShared("n", after=page.after)) == op.SharedKeys(ordered[5:], None)
         assert store.apply(op.ListShared("nobody")) == op.SharedKeys((), None)
 
-    def test_keys_are_listed_by_what_they_begin_with(self, store: Store) -> None:
+    def test_shared_keys_are_listed_by_prefix(self, store: Store) -> None:
         for key in ("a", "a:1", "a:10", "a:2", "b"):
             store.apply(op.Push("n", key, b"1", 1_000))
         assert store.apply(op.ListShared("n", "a:")).keys == ("a:1", "a:10", "a:2")

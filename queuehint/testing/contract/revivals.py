@@ -20,7 +20,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 class Revivals:
     """A redrive downstream requeues the jobs that were canceled because of the redriven one, and no others."""
 
-    def test_what_was_canceled_by_hand_is_not_revived(self, store: Store) -> None:
+    def test_downstream_redrive_leaves_jobs_canceled_by_hand(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("b"))
         store.enqueue(job("b2", after=["a"], on_dependency_failure="cancel"))
         store.cancel("b2")
@@ -49,7 +49,7 @@ class Revivals:
 class EdgesTold:
     """Edges are counted, and those that a job waits for are named."""
 
-    def test_why_names_ten_of_those_a_job_waits_for_and_the_dead_ones_if_there_are_any(self, store: Store) -> None:
+    def test_why_names_ten_dependencies_or_the_dead_ones(self, store: Store) -> None:
         ids = [f"a{number:02}" for number in range(15)]
         store.enqueue(*[job(each, max_attempts=1) for each in ids])
         store.enqueue(job("b", after=ids[::-1]))
@@ -110,7 +110,7 @@ class EdgesTold:
         stats = store.edges()
         assert (stats.deferred, stats.open_edges, stats.behind_dead, stats.most_blocked) == (3, 4, 2, 2)
 
-    def test_those_that_wait_for_a_signal_are_counted(self, store: Store) -> None:
+    def test_stats_count_waits_for_signals(self, store: Store) -> None:
         store.enqueue(wait_spec("s", "j", 1000), job("j", after=[wait_id("s", "j")]))
         signal = signal_id("s")
         store.enqueue(job("a"), job("k", after=[signal]), job("l", after=["a"]), job("m", after=[signal, "k"]))
@@ -142,7 +142,7 @@ class EdgesTold:
         store.cancel("a")
         assert store.stats().waiting_for_signals == 2
 
-    def test_what_waits_behind_a_dead_job_is_pending_and_does_not_move(self, store: Store) -> None:
+    def test_dependent_of_a_dead_job_is_pending_and_stalled(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("b", ["x"], after=["a"]), job("c", ["x"], after=["b"]))
         store.start()
         assert store.pending(("x",)).moving
@@ -152,12 +152,12 @@ class EdgesTold:
             assert (pending.unfinished, pending.moving, len(pending.reasons)) == (2, False, 2)
         assert store.pending(("x",)).reasons[0] == store.why("b")
 
-    def test_what_waits_for_a_time_through_others_is_moving(self, store: Store) -> None:
+    def test_dependent_of_a_delayed_job_is_moving(self, store: Store) -> None:
         store.enqueue(job("a", delay_ms=1000), job("b", ["x"], after=["a"]))
         assert store.pending().moving
         assert store.pending(("x",)).moving
 
-    def test_what_waits_for_a_signal_until_a_time_is_moving_where_times_count(self, store: Store) -> None:
+    def test_signal_with_timeout_is_moving_where_times_count(self, store: Store) -> None:
         wait, endless = wait_spec("s", "j", 1000), wait_spec("s", "k", None)
         store.enqueue(job("j", ["x"], after=[wait.id]), wait, job("k", ["y"], after=[endless.id]), endless)
         store.enqueue(job("l", ["z"], after=[signal_id("s")], start_within_ms=1000), job("m", ["x"], after=["j"]))

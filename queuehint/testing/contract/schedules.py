@@ -83,9 +83,7 @@ class Timetable:
         assert known(store) == before
 
     @pytest.mark.parametrize("change", [{"every_ms": 5}, {"every_ms": MINUTE, "missed": "all"}])
-    def test_another_of_its_name_replaces_it_and_keeps_its_pause_and_what_it_fired_last(
-        self, store: Store, change: dict[str, Any]
-    ) -> None:
+    def test_replaced_schedule_keeps_its_pause_and_last_firing(self, store: Store, change: dict[str, Any]) -> None:
         put(store)
         store.wait(MINUTE)
         fire(store, known(store), job("first"))
@@ -167,7 +165,7 @@ class Timetable:
         assert [each.name for each in store.apply(op.DueSchedules(2)).schedules] == ["c", "a"]
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 100])
-    def test_those_behind_a_place_are_asked_for(self, store: Store, limit: int) -> None:
+    def test_due_schedules_are_paged_by_time_and_name(self, store: Store, limit: int) -> None:
         names = sorted(["b", "a", "é", "a!", "a:", "aa", "Z", "😀"])
         for name in reversed(names):
             put(store, name, due_ms=2)

@@ -120,7 +120,7 @@ class LimitsOfJobs:
         store.finish("4")
         assert store.run() == ["1", "2", "3"]
 
-    def test_a_limit_of_a_task_counts_what_runs_and_may_be_changed_and_removed(self, store: Store) -> None:
+    def test_task_limit_counts_running_jobs_and_can_be_changed(self, store: Store) -> None:
         store.enqueue(*of("mail", "1", "2", "3", "4", "5"))
         store.start(limit=3)
         assert limit_jobs(store, task="mail", most=2)
@@ -160,7 +160,7 @@ class LimitsOfJobs:
         keys = [state.limit.key for state in store.apply(ListLimits()).limits]
         assert keys == [(("t", "a"), False), ("task", "a"), ("task", "t:a"), ("pool", "t:a")]
 
-    def test_a_job_that_is_replaced_while_its_task_is_full_waits_by_what_it_is_then(self, store: Store) -> None:
+    def test_job_replaced_at_a_full_limit_waits_as_its_replacement(self, store: Store) -> None:
         limit_jobs(store, pool="p", most=1)
         store.enqueue(*of("t", "1", pool="p"))
         store.enqueue(*of("t", "2", pool="p", key="k", on_conflict="replace"))

@@ -133,7 +133,7 @@ class Signals:
         assert store.state("j") is QUEUED
         assert delete(store, S) is op.Verdict.REFUSED
 
-    def test_who_waits_holds_no_place_and_no_worker(self, store: Store) -> None:
+    def test_job_that_waits_for_signal_holds_no_place_or_worker(self, store: Store) -> None:
         waiting(store, hint=["x"])
         store.enqueue(job("other", ["x"]))
         assert store.run() == ["other"]
@@ -156,7 +156,7 @@ class Signals:
         ]
         assert str(store.why("k")) == "k is DEFERRED: waits for the signal s"
 
-    def test_who_waits_for_a_signal_does_not_move(self, store: Store) -> None:
+    def test_job_that_waits_for_signal_is_stalled(self, store: Store) -> None:
         store.enqueue(job("j", ["x"], after=[S]))
         for path in (None, ("x",)):
             pending = store.apply(op.CountPending(path))
@@ -255,7 +255,7 @@ class Signals:
         assert sorted(store.run()) == ["first", "j"]
         assert store.is_clean
 
-    def test_what_must_finish_fails_those_that_wait_for_it(self, store: Store) -> None:
+    def test_must_edge_fails_dependents_of_a_failed_job(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("b"))
         store.enqueue(*[job(f"after-{each}", after=[Dependency(each, "must")]) for each in "ab"])
         store.start()
@@ -324,7 +324,7 @@ class Signals:
         assert give(store)
         assert store.run() == ["j"]
 
-    def test_what_is_neither_a_signal_nor_a_wait_is_refused(self, store: Store) -> None:
+    def test_malformed_signals_and_waits_are_refused(self, store: Store) -> None:
         wrong = [
             JobSpec(id="j", task=SIGNAL_TASK),
             JobSpec(id=S, task="task"),
@@ -388,7 +388,7 @@ class Leaving:
         assert store.state(W) is CANCELED
         assert store.run() == ["j"]
 
-    def test_what_it_waited_for_is_kept_until_it_is_over(self, store: Store) -> None:
+    def test_awaited_results_are_kept_until_the_job_ends(self, store: Store) -> None:
         store.enqueue(job("a"), job("j", after=["a"]))
         store.start()
         store.settle("a", result=b"2")
@@ -477,7 +477,7 @@ class Leaving:
         store.wait(DAY_MS)
         assert store.find(W) is None
 
-    def test_what_is_unknown_or_waits_for_the_job_fails_it(self, store: Store) -> None:
+    def test_wait_for_unknown_or_dependent_jobs_fails_the_job(self, store: Store) -> None:
         store.enqueue(job("j"), job("k"), job("after", after=["j"]))
         store.start()
         leave(store, "nothing")

@@ -175,9 +175,7 @@ class Rates:
         store.wait(99)
         assert len(store.start()) == 65
 
-    def test_a_bucket_never_lets_more_start_in_any_time_than_its_tokens_and_those_that_came_back(
-        self, store: Store
-    ) -> None:
+    def test_bucket_never_exceeds_burst_and_refill_in_any_interval(self, store: Store) -> None:
         store.enqueue(*at("a", 200))
         limit(store, "a", rate=(7, 500), burst=4)
         starts = []

@@ -41,13 +41,13 @@ class Steps:
         store.enqueue(job("new", ["x"]))
         assert store.run() == ["due", "new"]
 
-    def test_a_claim_gets_what_has_become_due_or_was_reaped_in_the_same_step(self, store: Store) -> None:
+    def test_claim_grants_jobs_due_or_reaped_in_the_same_step(self, store: Store) -> None:
         store.enqueue(job("due", delay_ms=1000), job("lost"))
         store.start(lease_ms=1000)
         store.advance(1000)
         assert store.start() == ["due", "lost"]
 
-    def test_what_a_cancellation_frees_is_free_in_the_same_step(self, store: Store) -> None:
+    def test_cancel_frees_the_place_in_the_same_step(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]), job("b", ["x"]))
         store.cancel("a")
         assert store.stats().ready == {"default": 1}
@@ -217,7 +217,7 @@ class PausedPlaces:
         assert store.run() == ["at", "below", "part", "above"]
         assert store.is_clean
 
-    def test_a_pause_lets_what_runs_end_and_come_back_to_its_place(self, store: Store) -> None:
+    def test_pause_lets_running_jobs_end_and_regain_their_place(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]), job("b", ["x"]))
         store.start()
         store.pause("x")

@@ -29,9 +29,7 @@ def start(store: Store, id: str = "a") -> int:
 class StoredSteps:
     """The result of a step is stored once a job, by the holder of its lease, and kept as long as the record."""
 
-    def test_a_later_attempt_reads_the_steps_of_those_before_in_the_order_in_which_they_were_stored(
-        self, store: Store
-    ) -> None:
+    def test_later_attempt_reads_stored_steps_in_order(self, store: Store) -> None:
         store.enqueue(job("a"))
         token = start(store)
         assert store.grants["a"].steps == 0
@@ -97,7 +95,7 @@ class StoredSteps:
         assert store.grants["a"].steps == 1
         assert store.fetch_steps("a", token).steps == (("s", store.began_ms, b"1"),)
 
-    def test_a_step_stands_beside_what_else_a_note_holds(self, store: Store) -> None:
+    def test_note_stores_step_log_and_result_together(self, store: Store) -> None:
         store.enqueue(job("a"))
         token = start(store)
         (step,) = store.steps_of(s=b"1")
@@ -134,7 +132,7 @@ class StoredSteps:
         assert store.grants["a"].steps == (0 if drops else 1)
         store.finish("a")
 
-    def test_a_redrive_that_drops_steps_keeps_those_of_the_jobs_it_revives(self, store: Store) -> None:
+    def test_redrive_that_drops_steps_keeps_steps_of_revived_jobs(self, store: Store) -> None:
         store.enqueue(job("dead", max_attempts=1), job("behind", after=["dead"]))
         store.store_steps("dead", start(store, "dead"), s=b"1")
         store.fail("dead")
@@ -199,7 +197,7 @@ class StoredSteps:
         assert len(found) == 256
         assert {result for _, _, result in found} == {b"x" * largest}
 
-    def test_what_is_no_step_is_refused_by_name(self, store: Store) -> None:
+    def test_malformed_step_is_refused_by_name(self, store: Store) -> None:
         store.enqueue(job("a"))
         token = start(store)
         before = store.record("a")

@@ -53,7 +53,7 @@ class Tokens(Binding):
         assert all(after - before == 1 for before, after in pairwise(tokens))
         assert tokens[0] >> 32 < tokens[-1] >> 32
 
-    def test_what_is_granted_around_the_end_of_a_count_is_renewed_and_settled(self, store: Store) -> None:
+    def test_tokens_around_the_counter_limit_are_renewed_and_settled(self, store: Store) -> None:
         self.near_the_end(store)
         names = [f"j{number}" for number in range(8)]
         store.enqueue(*[job(name, ["doc", name]) for name in names])

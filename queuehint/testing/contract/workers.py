@@ -147,7 +147,7 @@ class KnownWorkers:
         store.apply(op.Exchange("w4", pools=("gpu",)))
         assert store.why("gpu").detail == "pool gpu"
 
-    def test_what_no_worker_can_be_is_refused(self, store: Store) -> None:
+    def test_malformed_worker_fields_are_refused(self, store: Store) -> None:
         wrong: dict[str, dict[str, Any]] = {
             "users is empty": {"users": ()},
             "steal needs users": {"steal": ("bob",)},

@@ -169,7 +169,7 @@ def _refuse(store: Store, wrong: list[tuple[str, Operation[Any]]]) -> None:
 class WrongValues:
     """An operation of which a field holds something else than it names is refused by name, and nothing has changed."""
 
-    def test_what_a_field_does_not_name_is_refused_and_nothing_has_changed(self, store: Store) -> None:
+    def test_malformed_fields_are_refused_and_change_nothing(self, store: Store) -> None:
         wrong = list(wrong_operations())
         _refuse(store, random.Random(1).sample(wrong, SAMPLE))
 

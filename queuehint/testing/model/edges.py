@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from queuehint.values.policy import OnDependencyFailure
 
 
-def what_an_end_does(
+def effect_of_end(
     edge: Dependency, on_failure: OnDependencyFailure, state: JobState
 ) -> Literal["drop", "wait", "cancel", "fail"]:
     """
     Read the table of the documentation: what the end of a dependency does to the job that depends on it.
 
-    >>> what_an_end_does(Dependency("A"), "wait", JobState.FAILED)
+    >>> effect_of_end(Dependency("A"), "wait", JobState.FAILED)
     'wait'
-    >>> what_an_end_does(Dependency("A", data=True), "run", JobState.FAILED)
+    >>> effect_of_end(Dependency("A", data=True), "run", JobState.FAILED)
     'cancel'
     """
     if edge.when == "failure":
@@ -69,7 +69,7 @@ class Edges(Moves):
                     return [], edge.id
                 what = "wait"
             else:
-                what = what_an_end_does(edge, on_failure, other.state) if other.is_over else "wait"
+                what = effect_of_end(edge, on_failure, other.state) if other.is_over else "wait"
             if what in {"cancel", "fail"}:
                 return [], edge.id
             if what == "wait":
@@ -108,7 +108,7 @@ class Edges(Moves):
         kind = job.waits[dependency.id]
         if kind == "need":
             edge, on_failure = job.needs[dependency.id]
-            what = what_an_end_does(edge, on_failure, dependency.state)
+            what = effect_of_end(edge, on_failure, dependency.state)
             if what == "wait":
                 # For a redrive, and there is none of a job whose record is gone.
                 return self.end(job, CANCELED, cause_of(dependency.id, None)) if dependency.gone else None
@@ -127,7 +127,7 @@ class Edges(Moves):
 
     def end_because_of(self, job: Actor, dependency: Actor) -> None:
         """Cancel a job because of the end of another, or let it fail, as its edge says."""
-        if what_an_end_does(*job.needs[dependency.id], dependency.state) == "fail":
+        if effect_of_end(*job.needs[dependency.id], dependency.state) == "fail":
             # It was never run, and waits for nothing any more: a redrive runs it at once.
             job.released = True
             return self.die(job, "dependency_failed")
@@ -143,7 +143,7 @@ class Edges(Moves):
 
     # --- when one comes back -----------------------------------------------------------------------------------------
 
-    def revive_those_fallen(self, by: Actor) -> None:
+    def revive_canceled_by(self, by: Actor) -> None:
         """Bring back those that were canceled because of a job, in order of number, unless it is over once more."""
         for job in sorted(self.jobs.values(), key=lambda job: job.number):
             if by.is_over and by.state is not FINISHED:
@@ -168,7 +168,7 @@ class Edges(Moves):
             job.state = DEFERRED
         else:
             self.place(job)
-        self.agenda.append(partial(self.revive_those_fallen, job))
+        self.agenda.append(partial(self.revive_canceled_by, job))
 
     # --- children ----------------------------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ class Records(Work):
                 if not job.seq:
                     self.place(job)
                 if operation.downstream:
-                    self.agenda.append(partial(self.revive_those_fallen, job))
+                    self.agenda.append(partial(self.revive_canceled_by, job))
         return op.Judged(tuple(verdicts), more=False)
 
     def is_unfinished(self, job_id: str) -> bool:
@@ -142,7 +142,7 @@ class Records(Work):
             else:
                 self.place(job)
             if operation.downstream:
-                self.agenda.append(partial(self.revive_those_fallen, job))
+                self.agenda.append(partial(self.revive_canceled_by, job))
         return op.Judged(tuple([(op.Verdict.DONE, self.jobs[job_id].state) for job_id in operation.ids]), more=False)
 
     def waits_again(self, job: Actor, ids: tuple[str, ...]) -> list[str] | None:

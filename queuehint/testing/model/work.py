@@ -167,7 +167,7 @@ class Work(Submissions, Limits):
         assert job is not None, f"{reply.spec.id} was started and is not there"
         assert job.state is not STARTED, f"{job.id} was started while it runs by token {job.token}"
         ready = self.ready()
-        assert job in ready, f"{job.id} was started {self.what_forbids(job)}"
+        assert job in ready, f"{job.id} was started {self.refusal_to_start(job)}"
         assert not self.is_paused(job), f"{job.id} was started while {list(self.paused)} are paused"
         assert operation.release not in job.refused_by, f"{job.id} was started by {operation.release}, which refused it"
         offered = self.offered(operation)
@@ -187,7 +187,7 @@ class Work(Submissions, Limits):
         self.spend(job)
         return grant
 
-    def what_forbids(self, job: Actor) -> str:
+    def refusal_to_start(self, job: Actor) -> str:
         if not job.is_waiting:
             return f"while it is {job.state.value}" + (f" until {job.due}" if job.due is not None else "")
         before = [other for other in self.placed[: self.placed.index(job)] if conflict(other.claims, job.claims)]

@@ -442,7 +442,7 @@ class OperationMachine(RuleBasedStateMachine):
         self.do(op.SetLimit(Limit(**{"path": path_of(path), **limit})))
 
     @rule(path=st.none() | paths, most=st.none() | st.integers(1, 8), each=st.booleans())
-    def limit_what_waits(self, path: str | None, most: int | None, each: bool) -> None:
+    def limit_pending(self, path: str | None, most: int | None, each: bool) -> None:
         """No number, no limits any more."""
         place = None if path is None else path_of(path)
         limit = Limit(path=place, max_pending=most, each=each and place is not None)

@@ -126,7 +126,7 @@ class WakeStory(History):
                 if self.is_odd or not options:
                     break
                 self.done.append(turn)
-                who = self._who(turn.who, options)
+                who = self._caller(turn.who, options)
                 if who is not None:
                     self._go_on(who, turn.steps)
                     self.was_cut_short |= turn.steps is not None and self.was_stopped
@@ -143,7 +143,7 @@ class WakeStory(History):
 
     # --- who can go on -------------------------------------------------------------------------------------------
 
-    def _who(self, who: int | Call, options: Sequence[int]) -> int | None:
+    def _caller(self, who: int | Call, options: Sequence[int]) -> int | None:
         """Return the caller whose turn it is, None if there is none that can make the call."""
         if isinstance(who, int):
             return options[who % len(options)]
