@@ -10,8 +10,6 @@ Code that holds a place by `exclusive`, or a permit, has a mark of it in its con
 starts and calls in threads inherit. Whatever waits below such a mark checks at once, and again when the wait lasts,
 whether its target needs what is held: a job that conflicts with the hold, or one that waits for the hold through up to
 `JOBS_MAX` others, or whose handler waits for a permit that only the holder could give back.
-
-A flow is stuck if each of its jobs that is not over waits for a dead one.
 """
 
 from __future__ import annotations
@@ -28,13 +26,13 @@ from weakref import WeakKeyDictionary
 from queuehint.client.circles import EXCLUSIVE_TASK, PERMIT_TASK, read_held, read_waits
 from queuehint.client.holds import caller, held_of, holds_any
 from queuehint.errors import BackendError, JobFailedError, JobNotFoundError, QueueHintWarning, WouldDeadlockError
-from queuehint.operations import IDS_MAX, Get, Why
+from queuehint.operations import CHAIN_MAX, IDS_MAX, Get, Why
 from queuehint.values.hint import conflict, is_counted, is_prefix, queue_key
 from queuehint.values.record import JobState
-from queuehint.values.report import JOBS_NAMED_MAX, Reason, ReasonKind
+from queuehint.values.report import Reason, ReasonKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Sequence
 
     from queuehint.backends.base import Backend
     from queuehint.backends.steps import Steps
@@ -50,10 +48,6 @@ ASKS_MAX = 5
 """All waiters for jobs of a store together ask it one question per so many seconds; and how many at once."""
 JOBS_MAX = 10
 CAUSES_MAX = 1000
-FLOW_LOOKED_AT_MAX = 1000
-"""How many jobs of a flow are looked at that have failed, and how many that wait for others: pages of 200."""
-FLOW_ASKED_MAX = 100
-"""How many of its jobs are asked why they wait, one question each, as long as none of them can go on."""
 _WAITS_FOR_JOBS = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY})
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _ASYNCIO = str(Path(contextlib.__file__).parent / "asyncio") + os.sep
@@ -306,100 +300,18 @@ class StuckWatch:
         return ""
 
 
-def find_dead(
-    states: Mapping[JobState, int], records: Callable[[JobState, int], Steps[list[JobRecord]]]
-) -> Steps[tuple[str, ...]]:
-    """
-    Return the ids of up to ten dead jobs that hold up all that is left of a flow; none if any job of it can go on.
-
-    A job waits for a dead one if it depends on it and keeps waiting for a redrive, if the dead one holds the place that
-    it needs, or if it waits for a job that waits for a dead one. The counts of the flow rule that out, as a rule.
-    Otherwise the first jobs of each state are looked at, up to a bound; one that can go on ends the look.
-
-    Args:
-        states: its jobs by state.
-        records: return the first so many of them in a state, in order of number.
-    """
-    if states.get(JobState.SCHEDULED) or states.get(JobState.STARTED):
-        return ()
-    look = _FlowLook(records)
-    if states.get(JobState.QUEUED) and not (yield from look.at_queued()):
-        return ()
-    if states.get(JobState.DEFERRED) and not (yield from look.at_deferred()):
-        return ()
-    return tuple(look.dead)[:JOBS_NAMED_MAX]
-
-
-class _FlowLook:
-    """One look at the jobs of a flow; each part returns False at the first job that can go on."""
-
-    def __init__(self, records: Callable[[JobState, int], Steps[list[JobRecord]]]) -> None:
-        self._records = records
-        self._held: set[str] = set()
-        """The ids of its jobs that wait for a dead one."""
-        self.dead: dict[str, None] = {}
-        """The ids of the dead jobs that hold up others, in the order they were found."""
-
-    def at_queued(self) -> Steps[bool]:
-        """Look at those that have a place."""
-        for record in (yield from self._records(JobState.QUEUED, FLOW_ASKED_MAX)):
-            reason = yield from _why(record.id)
-            if reason is not None and reason.kind is ReasonKind.DEAD_HOLD:
-                ahead = (yield Get(reason.jobs)).records
-                self.dead |= {each.id: None for each in ahead if each is not None and each.state is JobState.FAILED}
-            elif reason is None or reason.kind is not ReasonKind.PLACE or self._held.isdisjoint(reason.jobs):
-                return False
-            self._held.add(record.id)
-        return True
-
-    def at_deferred(self) -> Steps[bool]:
-        """Look at those that wait for others."""
-        failed = {record.id for record in (yield from self._records(JobState.FAILED, FLOW_LOOKED_AT_MAX))}
-        left = yield from self._records(JobState.DEFERRED, FLOW_LOOKED_AT_MAX)
-        for _ in range(FLOW_ASKED_MAX):
-            left = self._hold(left, failed)
-            if not left:
-                break
-            # What holds it is not of the flow, or not among those looked at.
-            reason = yield from _why(left[0].id)
-            if reason is None or reason.kind is not ReasonKind.DEAD_DEPENDENCY:
-                return False
-            dead = _awaited(left[0]) & set(reason.jobs)
-            if not dead:
-                return False
-            failed |= dead
-        return True
-
-    def _hold(self, left: list[JobRecord], failed: set[str]) -> list[JobRecord]:
-        """Note those that wait for a dead job, directly or not, and return the others."""
-        while True:
-            others = []
-            for record in left:
-                dead = [each for each in sorted(_awaited(record)) if each in failed]
-                self.dead |= dict.fromkeys(dead)
-                if dead or any(edge.id in self._held for edge in record.spec.depends_on):
-                    self._held.add(record.id)
-                else:
-                    others.append(record)
-            if len(others) == len(left):
-                return others
-            left = others
-
-
-def _why(job_id: str) -> Steps[Reason | None]:
+def ask_why(job_id: str, most: int = CHAIN_MAX) -> Steps[tuple[Reason, ...]]:
+    """Return why a job waits, and those that it waits for, up to so many; nothing if it is not there."""
     try:
-        reason: Reason = (yield Why(job_id)).reasons[0]
+        reasons: tuple[Reason, ...] = (yield Why(job_id, most)).reasons
     except JobNotFoundError:
-        return None
-    return reason
+        return ()
+    return reasons
 
 
-def _awaited(record: JobRecord) -> set[str]:
-    """Return the ids of the jobs for whose redrive a job waits when they fail."""
-    spec = record.spec
-    if spec.policy.on_dependency_failure != "wait":
-        return set()
-    return {edge.id for edge in spec.depends_on if edge.when == "success"}
+def read_records(job_ids: Sequence[str]) -> Steps[list[JobRecord]]:
+    """Return the records of up to 1 000 jobs that are there, in this order."""
+    return [each for each in (yield Get(tuple(job_ids))).records if each is not None]
 
 
 def failure_of(record: JobRecord, waiting_id: str | None = None) -> JobFailedError:

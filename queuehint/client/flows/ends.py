@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from queuehint.client.stuck import read_records
 from queuehint.errors import CorruptStateError, shown
 from queuehint.values.record import JobRecord, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from queuehint.backends.steps import Steps
+
+READ_OVER_AT_ONCE: Final = 250
+
 
 def unfinished(job_ids: Iterable[str], read: dict[str, JobRecord]) -> list[str]:
     """Return those that were not FINISHED when they were read: one that had failed may have been redriven."""
     return [each for each in job_ids if each not in read or read[each].state is not JobState.FINISHED]
+
+
+def read_over(job_ids: Iterable[str], read: dict[str, JobRecord]) -> Steps[None]:
+    """Read those that are over and were not FINISHED when they were read."""
+    left = unfinished(job_ids, read)
+    for begin in range(0, len(left), READ_OVER_AT_ONCE):
+        records = yield from read_records(left[begin : begin + READ_OVER_AT_ONCE])
+        read.update({record.id: record for record in records if record.state.is_over})
 
 
 def ends_of(records: Sequence[JobRecord]) -> list[JobRecord]:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, tick_until_done, was_in_vain
-from queuehint.client.flows.ends import ends_of, unfinished, was_not_needed
+from queuehint.client.flows.ends import ends_of, read_over, unfinished, was_not_needed
 from queuehint.client.flows.graph import FlowGraph, draw
 from queuehint.client.flows.rerun import rerun
+from queuehint.client.flows.stuck import find_dead
 from queuehint.client.handle import Client, JobHandle, outcome
-from queuehint.client.stuck import StuckWatch, find_dead
+from queuehint.client.stuck import StuckWatch
 from queuehint.errors import (
     FlowNotFoundError,
     InvalidJobError,
@@ -52,7 +53,6 @@ The pause grows with the wait, so a stop is noticed after half as long again as 
 READ_AT_ONCE = 100
 READ_EVERY_S = 30.0
 """How often ended jobs of a flow are read: their records may be kept for no longer than a minute."""
-READ_OVER_AT_ONCE = 250
 _MOVING = (JobState.SCHEDULED, JobState.QUEUED, JobState.STARTED)
 
 
@@ -113,7 +113,8 @@ class FlowHandle:
         Return its jobs by state, and which dead jobs hold it up if it is stuck.
 
         Where nothing of it is SCHEDULED or STARTED, up to 1 000 of its jobs that wait for others and up to 1 000 that
-        have failed are looked at, and up to 100 that have a place; those beyond count as these.
+        have failed are looked at, and up to 100 that have a place; those beyond count as these. What these wait for is
+        followed, through jobs of elsewhere too, by up to 200 questions, each along up to 16 jobs.
         """
         return await run_steps(self._client.backend, self._stats())
 
@@ -407,7 +408,7 @@ class FlowHandle:
                 raise ResultTimeoutError(awaited[-1] if awaited else self.id, limit_ms / 1000, reasons)
             yield from _watch(awaited, read, min(deadline, asked_s + pause_s))
             if asked_s - read_s > READ_EVERY_S and stats.states != read_states:
-                yield from _read_over(awaited, read)
+                yield from read_over(awaited, read)
                 read_s, read_states = asked_s, stats.states
             pause_s = min(pause_s * 1.5, POLL_MAX_S)
 
@@ -484,15 +485,6 @@ def _drop_over(awaited: list[str], read: dict[str, JobRecord]) -> Steps[None]:
             if record is not None:
                 read[record.id] = record
         count = min(2 * count, READ_AT_ONCE)
-
-
-def _read_over(awaited: list[str], read: dict[str, JobRecord]) -> Steps[None]:
-    """Read those of a list that are over and were not FINISHED when they were read."""
-    left = unfinished(awaited, read)
-    for begin in range(0, len(left), READ_OVER_AT_ONCE):
-        for record in (yield Get(tuple(left[begin : begin + READ_OVER_AT_ONCE]))).records:
-            if record is not None and record.state.is_over:
-                read[record.id] = record
 
 
 def _fail(client: Client, record: JobRecord) -> NoReturn:
