@@ -25,7 +25,7 @@ from queuehint.backends.journal.guests import guest as guest_module
 from queuehint.backends.sqlite import bell as bell_module
 from queuehint.backends.sqlite.bell import bell_path, ring
 from queuehint.backends.sqlite.file import _make_private
-from queuehint.backends.sqlite.inbox import LOOKS_EVERY_S, RESTS_EVERY_S
+from queuehint.backends.sqlite.inbox import HASTE, HASTE_S, LOOKS_EVERY_S, RESTS_EVERY_S, Inbox
 from queuehint.backends.sqlite.layout import TABLES, statements
 from queuehint.backends.sqlite.lock import take_lock
 from queuehint.cli.app import app
@@ -43,18 +43,30 @@ from tests.commands import CliRunner
 from tests.file_doors import (
     FILE_APPS,
     Aiosqlite,
+    FileCore,
+    FileCoreAsync,
+    FileCoreEvents,
     FileDjango,
     FileOrm,
     FileOrmAsync,
     FileScopedOrm,
     Sqlite,
+    SqliteByHand,
     asked,
     jobs,
     make_application,
     rows,
 )
 from tests.folders import quick_folder
-from tests.inbox_doors import App, AsyncApp, looks_at_rows, refuses_bad_input, refuses_calls_of_the_other_kind
+from tests.inbox_doors import (
+    App,
+    AsyncApp,
+    Core,
+    CoreAsync,
+    looks_at_rows,
+    refuses_bad_input,
+    refuses_calls_of_the_other_kind,
+)
 from tests.support import until_sync
 
 EACH_APP = pytest.mark.parametrize("kind", FILE_APPS, ids=lambda kind: kind.name)
@@ -396,21 +408,30 @@ def test_rows_that_are_removed_while_they_are_taken_are_not_taken(place: Place) 
     backend: Any = place.sched.backend
     inbox = backend._journal._inbox
     read = inbox.read
+    refused: list[BackendUnavailableError] = []
 
     def read_and_lose(limit: int) -> Any:
         found = read(limit)
-        if found:
+        if found and not refused:
             asked(place.path, "DELETE FROM queuehint_inbox WHERE number = ?", found[0].id)
         return found
 
-    inbox.read = read_and_lose
+    take = inbox.take
+
+    def refusing(numbers: Any) -> None:
+        try:
+            take(numbers)
+        except BackendUnavailableError as error:
+            refused.append(error)
+            raise
+
+    inbox.read, inbox.take = read_and_lose, refusing
     with place.app() as app:
         lost = app.do(app.enqueue, place.save, "d1")
         kept = app.do(app.enqueue, place.save, "d1")
         app.do(app.commit)
-    with pytest.raises(BackendUnavailableError, match="another program has changed rows of the inbox"):
-        place.sched.get_sync(kept.id)
-    inbox.read = read
+    until_sync(lambda: bool(refused), "the leader has tried to take them")
+    assert "another program has changed rows of the inbox" in str(refused[0])
     assert place.sched.get_sync(kept.id).state is JobState.QUEUED
     with pytest.raises(JobNotFoundError):
         place.sched.get_sync(lost.id)
@@ -442,7 +463,7 @@ def test_a_commit_of_which_a_library_tells_rings_the_leader(
     monkeypatch.setattr("queuehint.backends.sqlite.inbox.RESTS_EVERY_S", 60)
     monkeypatch.setattr("queuehint.backends.sqlite.inbox.LOOKS_EVERY_S", 60)
     place.sched.stats_sync()
-    rung: list[int] = []
+    rung: list[bytes] = []
     monkeypatch.setattr(bell_module, "_ring", tee(bell_module._ring, rung))
     with place.app(kind) as app:
         for n in range(3):
@@ -457,14 +478,84 @@ def test_a_commit_of_which_a_library_tells_rings_the_leader(
         app.do(app.commit)
         until_sync(lambda: not rows(place.path), "it is taken")
     assert 1 <= len(rung) <= 2
+    assert set(rung) == {b"!"}
 
 
-def tee(call: Callable[[Path], None], calls: list[int]) -> Callable[[Path], None]:
-    """Return a function that counts its calls."""
+@pytest.mark.parametrize(
+    "kind",
+    [Sqlite, SqliteByHand, Aiosqlite, FileCore, FileCoreEvents, FileCoreAsync],
+    ids=lambda kind: kind.name,
+)
+def test_a_row_that_is_coming_makes_the_leader_look_often(
+    place: Place, kind: type[App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queuehint.backends.sqlite.inbox.RESTS_EVERY_S", 60)
+    monkeypatch.setattr("queuehint.backends.sqlite.inbox.LOOKS_EVERY_S", 60)
+    place.sched.stats_sync()
+    journal: Any = place.sched.backend._journal  # type: ignore[attr-defined]
+    rung: list[bytes] = []
+    monkeypatch.setattr(bell_module, "_ring", tee(bell_module._ring, rung))
+    with place.app(kind) as app:
+        for n in range(2):
+            app.do(app.begin)
+            app.do(app.enqueue, place.save, "d1", n)
+            assert rung == [b"?1"], "of a row that is not committed yet"
+            until_sync(lambda: journal.looks_every_s < 60, "it looks often")
+            app.do(app.rollback)
+            assert rung == [b"?1"], "nothing was committed"
+            rung.clear()
+        app.do(app.begin)
+        app.do(app.enqueue, place.save, "d1", 1)
+        app.do(app.enqueue, place.save, "d1", 2)
+        app.do(app.commit)
+        until_sync(lambda: not rows(place.path), "it is taken")
+        until_sync(lambda: journal.looks_every_s == 60, "no row is coming any more")
+    assert rung in ([b"?1", b"?2"], [b"?1", b"?2", b"?2"])
+    assert (len(rung) == 3) is isinstance(app, Core | CoreAsync), "a connection of SQLAlchemy tells before it commits"
 
-    def called(where: Path) -> None:
-        calls.append(1)
-        call(where)
+
+def test_how_often_an_inbox_is_looked_into_follows_from_how_long_a_row_is_coming(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.sched.stats_sync()
+    inbox: Inbox = place.sched.backend._journal._inbox  # type: ignore[attr-defined]
+    clock = [1000.0]
+    monkeypatch.setattr("queuehint.backends.sqlite.inbox.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    assert inbox.looks_every_s == RESTS_EVERY_S
+    inbox._coming.note(5)
+    for after_s, every_s in (
+        (0, HASTE_S),
+        (HASTE_S * HASTE * 4, HASTE_S * 4),
+        (30, LOOKS_EVERY_S),
+        (60, RESTS_EVERY_S),
+    ):
+        clock[0] = 1000 + after_s
+        assert inbox.looks_every_s == pytest.approx(every_s)
+    inbox._coming.note(5)
+    inbox._seen = 4
+    assert inbox.looks_every_s == HASTE_S
+    inbox._seen = 5
+    assert inbox.looks_every_s == LOOKS_EVERY_S
+
+
+def test_what_is_no_ring_is_one_after_a_commit(place: Place) -> None:
+    place.sched.stats_sync()
+    inbox: Inbox = place.sched.backend._journal._inbox  # type: ignore[attr-defined]
+    noted = inbox._coming.newest
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
+        for said in (b"", b"?", b"??1", b"?-1", b"?" + b"9" * 20, b"?1 ", "?\u0661".encode(), b"x" * 5000):
+            stranger.sendto(said, os.fspath(bell_path(place.path)))
+        stranger.sendto(b"?7", os.fspath(bell_path(place.path)))
+    until_sync(lambda: inbox._coming.newest != noted, "the last one is heard")
+    assert inbox._coming.newest[0] == 7
+
+
+def tee(call: Callable[[Path, bytes], None], calls: list[bytes]) -> Callable[..., None]:
+    """Return a function that notes what its calls say."""
+
+    def called(where: Path, said: bytes = b"!") -> None:
+        calls.append(said)
+        call(where, said)
 
     return called
 

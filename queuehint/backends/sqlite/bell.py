@@ -1,8 +1,9 @@
 """
 A bell beside the database of an application: whoever has committed rings, and the leader looks into the inbox at once.
 
-It is a datagram socket with a name. What comes by it is not read, and nobody waits for it: where a bell cannot be made
-or rung, or a library does not tell of commits, the leader looks by itself a little later.
+It is a datagram socket with a name, and nobody waits for it: where a bell cannot be made or rung, the leader looks by
+itself a little later. Where a library does not tell of commits, a writer rings before: as soon as its row is written,
+with the number of the row, and the leader looks often until it finds that row.
 """
 
 from __future__ import annotations
@@ -11,13 +12,19 @@ import os
 import socket
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from queuehint.backends.journal.guests.sockets import HAS_SOCKETS, remove
+from queuehint.backends.sqlite.inbox import Coming
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+_RING_BYTES: Final = 32
+"""A ring is no longer than this."""
+_DIGITS: Final = 19
+"""The number of a row has at most so many."""
 
 
 class Bell:
@@ -26,16 +33,18 @@ class Bell:
 
     Args:
         path: of the database; this process has its lock.
+        coming: what rings say of rows to come is noted there.
         rung: called by a thread after some rings.
 
     Raises:
         OSError: there can be none.
     """
 
-    def __init__(self, path: Path, rung: Callable[[], None]) -> None:
+    def __init__(self, path: Path, coming: Coming, rung: Callable[[], None]) -> None:
         if not HAS_SOCKETS:
             raise OSError("there are no Unix sockets here")
         self._path = bell_path(path)
+        self._coming = coming
         self._rung = rung
         self._is_closed = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -52,15 +61,21 @@ class Bell:
         with self._socket as heard:
             while True:
                 try:
-                    heard.recv(1)
+                    self._note(heard.recv(_RING_BYTES))
                     with suppress(BlockingIOError):
                         while True:  # what was rung meanwhile is answered by the same look
-                            heard.recv(1, socket.MSG_DONTWAIT)
+                            self._note(heard.recv(_RING_BYTES, socket.MSG_DONTWAIT))
                 except OSError:
                     return
                 if self._is_closed:
                     return
                 self._rung()
+
+    def _note(self, ring: bytes) -> None:
+        """Note the number of a row that is to be committed; anything else says that one was."""
+        number = ring.removeprefix(b"?")
+        if number != ring and number.isdigit() and len(number) <= _DIGITS:
+            self._coming.note(int(number))
 
     def close(self) -> None:
         """Hear nothing any more."""
@@ -75,13 +90,18 @@ def bell_path(path: Path) -> Path:
     return real.with_name(real.name + ".bell")
 
 
-def ring(path: Path) -> None:
-    """Ring the bell of a file, if it has one; this takes some µs, and raises nothing."""
+def ring(path: Path, coming: int | None = None) -> None:
+    """
+    Ring the bell of a file, if it has one; this takes some µs, and raises nothing.
+
+    Args:
+        coming: the number of a row that is not committed yet; None after a commit.
+    """
     if HAS_SOCKETS:
-        _ring(bell_path(path))
+        _ring(bell_path(path), b"!" if coming is None else b"?%d" % coming)
 
 
-def _ring(where: Path) -> None:
+def _ring(where: Path, said: bytes = b"!") -> None:
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
         bell.setblocking(False)
-        bell.sendto(b"!", os.fspath(where))
+        bell.sendto(said, os.fspath(where))

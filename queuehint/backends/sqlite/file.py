@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from queuehint.backends.journal.lead.leadership import DeposedError
-from queuehint.backends.sqlite.inbox import Inbox
+from queuehint.backends.sqlite.inbox import Coming, Inbox
 from queuehint.backends.sqlite.layout import APPLICATION_ID, TABLES, is_made, statements
 from queuehint.backends.sqlite.rows import BUSY, BUSY_S, FULL, IOERR_WRITE, FileRows, code_of
 from queuehint.errors import (
@@ -62,6 +62,7 @@ class JournalFile(FileRows):
     Args:
         address: where it is; it is made if it is not there.
         namespace: whose jobs are to be in it.
+        coming: what is known of rows that an application is about to commit.
 
     Raises:
         BackendDeniedError: it must not be written; it is no file of ours, one of another namespace or a newer release.
@@ -71,8 +72,9 @@ class JournalFile(FileRows):
 
     looks_always: bool = True
 
-    def __init__(self, address: Address, namespace: str) -> None:
+    def __init__(self, address: Address, namespace: str, coming: Coming | None = None) -> None:
         super().__init__(address)
+        self._coming = coming or Coming()
         self.number = 0
         self.owner: str | None = None
         with self._judged():
@@ -116,7 +118,7 @@ class JournalFile(FileRows):
         if count and (first != covered + 1 or last != covered + count):
             raise CorruptStateError(f"{self.path}: rows of the journal are missing between {covered} and {last}")
         self.number = covered + count
-        self._inbox = Inbox(db, self.path, self._statements) if address.shared else None
+        self._inbox = Inbox(db, self.path, self._statements, self._coming) if address.shared else None
         self.looks_every_s: float | None = None if self._inbox is None else self._inbox.looks_every_s
 
     def _make(self) -> None:

@@ -2,6 +2,10 @@
 The inbox of a file that is the database of an application: rows that its own transactions have written.
 
 SQLite has one writer at a time, so the numbers of rows are in the order of commits.
+
+No connection is told of the commits of others. The leader looks whether there were any: rarely where nobody writes
+rows, and often while a writer has said that one is coming, see `queuehint.backends.sqlite.bell`. How often follows from
+how long it has been coming, so that a transaction that takes long costs few looks.
 """
 
 from __future__ import annotations
@@ -25,6 +29,10 @@ LOOKS_EVERY_S: Final = 0.02
 RESTS_EVERY_S: Final = 0.1
 """How often else."""
 USED_S: Final = 60.0
+HASTE_S: Final = 0.001
+"""How often, at most, while a row is coming."""
+HASTE: Final = 16
+"""A row that has been coming for some time is noticed after a part of that time: one in so many."""
 
 
 @attrs.frozen
@@ -35,18 +43,34 @@ class InboxRow:
     data: bytes = attrs.field(repr=False)
 
 
+class Coming:
+    """What the leader was told of rows to come; by any thread."""
+
+    def __init__(self) -> None:
+        self.newest = (0, -USED_S)
+        """The number of the last one, and when it was told of."""
+
+    def note(self, number: int) -> None:
+        """Note that a row was written and is not committed yet."""
+        self.newest = (number, time.monotonic())
+
+
 class Inbox:
     """
     The rows that wait, as the leader of a file sees them.
 
     Args:
         path: of the file, for errors.
+        coming: what is known of rows to come.
     """
 
-    def __init__(self, db: sqlite3.Connection, path: Path, statements: Statements) -> None:
+    def __init__(self, db: sqlite3.Connection, path: Path, statements: Statements, coming: Coming) -> None:
         self._db = db
         self._path = path
         self._statements = statements
+        self._coming = coming
+        self._seen = 0
+        """The highest number of a row that was read."""
         self.version = 0
         """Of the database, when it was read last: it is another one after each commit of others."""
         self._empty_at: int | None = None
@@ -56,7 +80,11 @@ class Inbox:
     @property
     def looks_every_s(self) -> float:
         """How often it is looked into while nothing else is asked for."""
-        return LOOKS_EVERY_S if time.monotonic() < self._used_s + USED_S else RESTS_EVERY_S
+        number, told_s = self._coming.newest
+        now_s = time.monotonic()
+        if now_s >= max(self._used_s, told_s) + USED_S:
+            return RESTS_EVERY_S
+        return LOOKS_EVERY_S if number <= self._seen else min(max((now_s - told_s) / HASTE, HASTE_S), LOOKS_EVERY_S)
 
     def read(self, limit: int) -> Sequence[InboxRow]:
         """
@@ -72,6 +100,7 @@ class Inbox:
         self._empty_at = None if rows else self.version
         if rows:
             self._used_s = time.monotonic()
+            self._seen = max(self._seen, rows[-1][0])
         # A stranger may have written something else: it is refused as it is read.
         return [InboxRow(number, data if type(data) is bytes else b"") for number, data in rows]
 

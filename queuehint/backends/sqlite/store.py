@@ -17,6 +17,7 @@ from queuehint.backends.journal.writer import Ticket
 from queuehint.backends.journal.writing import NUDGE
 from queuehint.backends.sqlite.bell import Bell
 from queuehint.backends.sqlite.file import JournalFile
+from queuehint.backends.sqlite.inbox import Coming
 from queuehint.backends.sqlite.lock import find_holder, is_locked, lock_path, standby_path, take_lock
 from queuehint.backends.sqlite.rows import FileReader
 from queuehint.errors import BackendUnavailableError
@@ -46,6 +47,7 @@ class FileStore:
         self.name = str(address.path)
         self._address = address
         self._namespace = namespace
+        self._coming = Coming()
         self._yields_until_s: float | None = None
         """Until when the lead is left to a process that stands by, since it was first."""
 
@@ -123,12 +125,12 @@ class FileStore:
         bell: Bell | None = None
         if self._address.shared:
             with suppress(OSError):  # the leader looks by itself
-                bell = Bell(self._address.path, partial(_look, leading))
+                bell = Bell(self._address.path, self._coming, partial(_look, leading))
         return Served(server, bell)
 
     def open(self, _lead: Lead) -> JournalFile:
         """Open the database."""
-        return JournalFile(self._address, self._namespace)
+        return JournalFile(self._address, self._namespace, self._coming)
 
 
 class Served:

@@ -51,8 +51,12 @@ class _Adapter:
             )
         return self
 
-    def after_commit(self, call: Callable[[], None]) -> None:
-        """Have something called once the transaction is committed, if the library tells of that."""
+    def after_commit(self, call: Callable[[], None]) -> bool:
+        """Have something called once the transaction is committed; return whether the library tells of that."""
+        return False
+
+    def before_commit(self, call: Callable[[], None]) -> None:
+        """Have something called when the transaction is about to be committed, if the library tells of that."""
 
     def refuse_autocommit(self, way_out: str) -> None:
         """

@@ -36,10 +36,12 @@ class DjangoConnection(SyncAdapter):
         """Return the driver's connection; None before the first statement."""
         return self.connection.connection
 
-    def after_commit(self, call: Callable[[], None]) -> None:
-        """Have something called by the hook of Django."""
-        if self.connection.in_atomic_block:
-            self.connection.on_commit(call)
+    def after_commit(self, call: Callable[[], None]) -> bool:
+        """Have something called by the hook of Django, which there is in its own blocks only."""
+        if not self.connection.in_atomic_block:
+            return False
+        self.connection.on_commit(call)
+        return True
 
     def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement and return its rows."""

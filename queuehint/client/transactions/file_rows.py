@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 WHICH_FILES: Final = "PRAGMA database_list"
 _INSERT: Final = (
     "INSERT INTO main.queuehint_inbox (data) SELECT $1 WHERE NOT EXISTS "
-    "(SELECT 1 FROM main.queuehint_meta WHERE name = 'namespace' AND value <> $2) RETURNING 1"
+    "(SELECT 1 FROM main.queuehint_meta WHERE name = 'namespace' AND value <> $2) RETURNING number"
 )
 _BEGIN_TO_WRITE: Final = "DELETE FROM main.queuehint_inbox WHERE number < 0 RETURNING 1"
 _TAKE: Final = "DELETE FROM main.queuehint_inbox WHERE number > CAST($1 AS INTEGER) RETURNING number, data"
 _COMMITTED: Final = "SELECT max(number) FROM queuehint_inbox"
 
 
-def insertion(inbox: FileInbox, data: bytes, name: str, owner: str) -> Steps[None]:
+def insertion(inbox: FileInbox, data: bytes, name: str, owner: str) -> Steps[int]:
     """
-    Write a row.
+    Write a row; return its number.
 
     Args:
         name: what errors call the connection.
@@ -48,6 +48,7 @@ def insertion(inbox: FileInbox, data: bytes, name: str, owner: str) -> Steps[Non
         raise InvalidJobError(
             f"{name} leads to a file with jobs of another namespace than {inbox.namespace!r}, that of {owner}"
         )
+    return int(rows[0][0])
 
 
 def taking() -> Steps[list[bytes]]:

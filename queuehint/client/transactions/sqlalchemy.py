@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from queuehint.client.transactions.adapter import AsyncAdapter, SyncAdapter, with_names
 from queuehint.client.transactions.adapters import refuse
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _WAITS = "queuehint.waits"
 """In the `info` of a session: what is called after its next commit."""
+_CALLS: WeakKeyDictionary[Connection, Callable[[], None]] = WeakKeyDictionary()
+"""What is called by the next commit of a connection."""
 WAY_OUT = 'take a connection without isolation_level="AUTOCOMMIT"'
 
 
@@ -88,8 +91,28 @@ def _committed(session: Any) -> None:
         call()
 
 
+def _tell_before_commit(connection: Connection, call: Callable[[], None]) -> None:
+    """Have something called by the next commit of a connection, before it is done; none is told of after it."""
+    from sqlalchemy import event
+
+    if not event.contains(connection, "commit", _committing):
+        event.listen(connection, "commit", _committing)
+    _CALLS[connection] = call
+
+
+def _committing(connection: Connection) -> None:
+    """Call what waits for the commit of a connection."""
+    call = _CALLS.pop(connection, None)
+    if call is not None:
+        call()
+
+
 class SqlalchemyConnection(SyncAdapter):
     """A `Connection` of SQLAlchemy's Core."""
+
+    def before_commit(self, call: Callable[[], None]) -> None:
+        """Have something called by an event of the connection."""
+        _tell_before_commit(self.connection, call)
 
     def driver(self) -> object:
         """Return the driver's connection."""
@@ -104,9 +127,10 @@ class SqlalchemyConnection(SyncAdapter):
 class SqlalchemySession(SyncAdapter):
     """A `Session` of its ORM: the connection that its own statements go by."""
 
-    def after_commit(self, call: Callable[[], None]) -> None:
+    def after_commit(self, call: Callable[[], None]) -> bool:
         """Have something called by an event of the session."""
         _tell_of_commit(self.connection, call)
+        return True
 
     def driver(self) -> object:
         """Return the driver's connection."""
@@ -122,6 +146,10 @@ class SqlalchemySession(SyncAdapter):
 class SqlalchemyAsyncConnection(AsyncAdapter):
     """An `AsyncConnection`."""
 
+    def before_commit(self, call: Callable[[], None]) -> None:
+        """Have something called by an event of the connection."""
+        _tell_before_commit(self.connection.sync_connection, call)
+
     async def driver(self) -> object:
         """Return the driver's connection."""
         return self.connection.sync_connection.connection.driver_connection
@@ -134,9 +162,10 @@ class SqlalchemyAsyncConnection(AsyncAdapter):
 class SqlalchemyAsyncSession(AsyncAdapter):
     """An `AsyncSession`: the connection that its own statements go by."""
 
-    def after_commit(self, call: Callable[[], None]) -> None:
+    def after_commit(self, call: Callable[[], None]) -> bool:
         """Have something called by an event of the session."""
         _tell_of_commit(self.connection, call)
+        return True
 
     async def driver(self) -> object:
         """Return the driver's connection."""

@@ -122,22 +122,22 @@ class RowWriter:
         adapter, data = self.check_async(), row_of(operations)
         inbox = await self.client.backend.find_inbox() or self.inbox
         try:
-            await adapter.run(self._insertion(inbox, data, await adapter.driver()))
+            number = await adapter.run(self._insertion(inbox, data, await adapter.driver()))
         except Exception as error:
             _note_missing(inbox, error)
             raise
-        _ring_after_commit(adapter, inbox)
+        _ring_for(number, adapter, inbox)
 
     def write_sync(self, operations: Sequence[Operation[Any]]) -> None:
         """Like `write`, by a synchronous connection."""
         adapter, data = self.check_sync(), row_of(operations)
         inbox = self.client.backend.find_inbox_sync() or self.inbox
         try:
-            adapter.run(self._insertion(inbox, data, adapter.driver()))
+            number = adapter.run(self._insertion(inbox, data, adapter.driver()))
         except Exception as error:
             _note_missing(inbox, error)
             raise
-        _ring_after_commit(adapter, inbox)
+        _ring_for(number, adapter, inbox)
 
     def check_async(self) -> AsyncAdapter:
         """Refuse an asynchronous call on a synchronous connection; return the adapter."""
@@ -176,12 +176,13 @@ class RowWriter:
     def _handles(self, specs: list[JobSpec]) -> list[JobHandle[Any]]:
         return [JobHandle(self.client, spec.id, created=True) for spec in specs]
 
-    def _insertion(self, inbox: InboxAddress | FileInbox, data: bytes, driver: object) -> Steps[None]:
+    def _insertion(self, inbox: InboxAddress | FileInbox, data: bytes, driver: object) -> Steps[int]:
+        """Write a row; return its number in a file."""
         if isinstance(inbox, FileInbox):
-            yield from insertion_into_file(inbox, data, self._adapter.name, f"{self.client!r}")
-        else:
-            rows = yield _insertion(inbox, data, driver)
-            self._check_written(rows, inbox, driver)
+            return (yield from insertion_into_file(inbox, data, self._adapter.name, f"{self.client!r}"))
+        rows = yield _insertion(inbox, data, driver)
+        self._check_written(rows, inbox, driver)
+        return 0
 
     def _check_written(self, rows: list[Any], inbox: InboxAddress, driver: object) -> None:
         if not rows:
@@ -192,10 +193,15 @@ class RowWriter:
             note_database(driver, inbox.database)
 
 
-def _ring_after_commit(adapter: SyncAdapter | AsyncAdapter, inbox: InboxAddress | FileInbox) -> None:
-    """Have the leader of a file look into its inbox after the commit, if the library tells of that."""
-    if isinstance(inbox, FileInbox) and inbox.path is not None:
-        adapter.after_commit(partial(ring, inbox.path))
+def _ring_for(number: int, adapter: SyncAdapter | AsyncAdapter, inbox: InboxAddress | FileInbox) -> None:
+    """
+    Have the leader of a file look into its inbox after the commit.
+
+    Where the library does not tell of that, it is told now, and by the commit if possible, which row is coming.
+    """
+    if isinstance(inbox, FileInbox) and inbox.path is not None and not adapter.after_commit(partial(ring, inbox.path)):
+        ring(inbox.path, number)
+        adapter.before_commit(partial(ring, inbox.path, number))
 
 
 def table_of(inbox: InboxAddress) -> str:
