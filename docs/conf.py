@@ -36,7 +36,7 @@ autodoc_typehints_description_target = "documented"
 napoleon_numpy_docstring = False
 
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist", "tasklist"]
-myst_heading_anchors = 3
+myst_heading_anchors = 4
 
 copybutton_exclude = ".linenos, .gp, .go"
 

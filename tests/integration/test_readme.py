@@ -42,11 +42,9 @@ def test_plain_blocks_that_do_not_run_can_be_compiled() -> None:
         compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-def test_the_application_of_the_page_on_asgi_takes_a_job() -> None:
+def test_first_application_of_the_page_on_frameworks_takes_a_job() -> None:
     pytest.importorskip("starlette")
-    [source] = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "docs/how-to/asgi.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
-    )
+    source = (ROOT / "docs/how-to/web-frameworks.md").read_text("utf-8").split("```")[1].removeprefix("python")
     page: dict[str, Any] = {"__name__": "app"}
     exec(compile(source, "app.py", "exec"), page)
     sent: list[dict[str, Any]] = []
