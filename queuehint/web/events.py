@@ -3,12 +3,16 @@ Streams of server-sent events: the events of jobs, and ticks that something a pa
 
 All streams of a process and a namespace read the event log by one request at a time. A stream ends when the store does
 not answer: a browser begins it anew with the id of the last event it has, and is told how many were missed.
+
+A tick says only that a page is out of date, so the events between two ticks are not read: however much happens, a page
+costs as many questions as it has ticks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -32,7 +36,12 @@ STREAMS_MAX: Final = 256
 PING_S: Final = 15.0
 """A stream without events says this often how far it has come."""
 DEBOUNCE_S: Final = 0.25
+"""A tick comes so long after the first event that it stands for."""
+TICKS_S: Final = 1.0
 """Ticks are at least so far apart."""
+SPREAD: Final = 1.5
+"""A tick comes up to so many times later, so that the pages that follow one event do not all ask at once."""
+TICK: Final[tuple[Any, ...]] = ({}, "changed")
 HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 POSITION_BYTES: Final = 8
 
@@ -48,7 +57,7 @@ async def live(asker: Asker, request: Request) -> Response:
 
 
 def _streamed(
-    asker: Asker, request: Request, parts: Callable[[Asker, EventStream], AsyncIterator[str]]
+    asker: Asker, request: Request, parts: Callable[[Asker, Opening], AsyncIterator[str]]
 ) -> StreamingResponse:
     asker.check_read()
     if asker.board.streams >= STREAMS_MAX:
@@ -56,39 +65,51 @@ def _streamed(
     query = request.query_params
     after = request.headers.get("last-event-id") or query.get("after")
     wanted = read_query(EventFilter, query, set(query) - {"after"}).check()
-    wanted = forced(wanted, asker.access.scope)
-    stream = asker.scheduler.events(
-        wanted.kinds or None,
-        path=wanted.path,
-        user=wanted.user,
-        flow=wanted.flow,
-        after=None if after is None else _position(asker, after),
-    )
+    opening = Opening(asker, forced(wanted, asker.access.scope), None if after is None else _position(asker, after))
 
     async def body() -> AsyncIterator[str]:
         asker.board.streams += 1
         try:
             # The store is away, or the process ends: the browser comes again.
             with suppress(BackendError):
-                async with stream:
-                    yield _block(asker, stream)
-                    async for part in parts(asker, stream):
-                        yield part
+                async for part in parts(asker, opening):
+                    yield part
         finally:
             asker.board.streams -= 1
 
     return StreamingResponse(body(), media_type="text/event-stream", headers=HEADERS)
 
 
-async def _events(asker: Asker, stream: EventStream) -> AsyncIterator[str]:
-    missed = stream.missed
-    while True:
-        event = await _next(stream, PING_S)
-        if stream.missed > missed:
-            count = None if asker.access.scope else stream.missed - missed
-            missed = stream.missed
-            yield _block(asker, stream, {"count": count}, "missed")
-        yield _block(asker, stream) if event is None else _told(asker, event)
+class Opening:
+    """The first stream of a request, and others like it that begin with the present."""
+
+    def __init__(self, asker: Asker, wanted: EventFilter, after: int | None) -> None:
+        self._asker = asker
+        self._wanted = wanted
+        self.first = self._stream(after)
+
+    def now(self) -> EventStream:
+        """Return a stream of what happens from now on."""
+        return self._stream(None)
+
+    def _stream(self, after: int | None) -> EventStream:
+        wanted = self._wanted
+        return self._asker.scheduler.events(
+            wanted.kinds or None, path=wanted.path, user=wanted.user, flow=wanted.flow, after=after
+        )
+
+
+async def _events(asker: Asker, opening: Opening) -> AsyncIterator[str]:
+    async with opening.first as stream:
+        yield _block(asker, stream)
+        missed = stream.missed
+        while True:
+            event = await _next(stream, PING_S)
+            if stream.missed > missed:
+                count = None if asker.access.scope else stream.missed - missed
+                missed = stream.missed
+                yield _block(asker, stream, {"count": count}, "missed")
+            yield _block(asker, stream) if event is None else _told(asker, event)
 
 
 def _told(asker: Asker, event: Event) -> str:
@@ -96,25 +117,38 @@ def _told(asker: Asker, event: Event) -> str:
     return f"id: {_id(asker, event.at)}\n{_data(said)}\n"
 
 
-async def _ticks(asker: Asker, stream: EventStream) -> AsyncIterator[str]:
+async def _ticks(asker: Asker, opening: Opening) -> AsyncIterator[str]:
+    ticks = Ticks(opening)
     while True:
-        name = "changed" if await _has_changed(stream) else None
-        yield _block(asker, stream, None if name is None else {}, name)
+        async with ticks.stream as stream:
+            yield _block(asker, stream, *ticks.about)
+            is_quiet = await _is_quiet(stream)
+        # The stream is left: what happens in a pause is not read.
+        await ticks.go_on(is_quiet)
 
 
-async def _has_changed(stream: EventStream) -> bool:
-    """Return whether there was an event; what comes soon after it counts with it."""
-    return await _next(stream, PING_S) is not None and await _gathered(stream)
+class Ticks:
+    """What to send next on a stream of ticks: a tick or a ping."""
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        self._ticked_s = float("-inf")
+        self.stream = opening.first
+        self.about: tuple[Any, ...] = ()
+
+    async def go_on(self, is_quiet: bool) -> None:
+        """Go on with a ping, or with a tick once it is due and a stream that begins then."""
+        self.about = ()
+        if is_quiet:
+            return
+        now_s = asyncio.get_running_loop().time
+        await asyncio.sleep(max(DEBOUNCE_S, self._ticked_s + TICKS_S - now_s()) * random.uniform(1, SPREAD))
+        self.stream, self.about, self._ticked_s = self._opening.now(), TICK, now_s()
 
 
-async def _gathered(stream: EventStream) -> bool:
-    """Take what comes within a moment."""
-    try:
-        async with asyncio.timeout(DEBOUNCE_S):
-            while True:
-                await anext(stream)
-    except TimeoutError:
-        return True
+async def _is_quiet(stream: EventStream) -> bool:
+    """Return whether nothing has happened for a while."""
+    return await _next(stream, PING_S) is None and not stream.missed
 
 
 async def _next(stream: EventStream, wait_s: float) -> Event | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from queuehint import JobSpec, Scheduler
 from queuehint.errors import BackendError
+from queuehint.operations import EVENTS_MAX
 from queuehint.values.hint import Claim
 from queuehint.web import Access, events, make_app
 from tests.web_client import WebClient
@@ -98,6 +100,84 @@ async def test_live_sends_one_tick_for_many_events(
         await sched.submit([spec(f"{number}", "doc1") for number in range(50)])
     answer = await board.stream("/live?after=0", lambda text: "changed" in text)
     assert blocks(answer.text)[1:] == [{"id": "50", "event": "changed", "data": "{}"}]
+
+
+async def test_ticks_of_a_busy_store_read_few_events(
+    sched: Scheduler, board: WebClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "DEBOUNCE_S", 0.01)
+    monkeypatch.setattr(events, "TICKS_S", 0.05)
+    read, call = [0], sched.backend.call
+
+    async def counted(operation: Any) -> Any:
+        answer = await call(operation)
+        read.append(len(getattr(answer, "events", ())))
+        return answer
+
+    sched.backend.call = counted  # type: ignore[method-assign]
+    ticks = 4
+
+    async def flood() -> None:
+        for number in itertools.count():
+            await sched.submit([spec(f"{number}-{each}", "doc1") for each in range(100)])
+            await asyncio.sleep(0)
+
+    flooding = asyncio.create_task(flood())
+    answer = await board.stream("/live", lambda text: text.count("changed") >= ticks)
+    flooding.cancel()
+    assert sum(read) <= 2 * ticks * EVENTS_MAX, "what happens between two ticks is not read"
+    assert answer.text.count("changed") == ticks
+
+
+async def test_tick_follows_each_event_even_between_ticks(
+    sched: Scheduler, board: WebClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "DEBOUNCE_S", 0.01)
+    monkeypatch.setattr(events, "TICKS_S", 0.03)
+    begun, last = asyncio.Event(), 0
+
+    async def submit_now_and_then() -> None:
+        nonlocal last
+        await begun.wait()
+        for number in range(30):
+            last = number + 1
+            await sched.submit([spec(f"{number}", "doc1")])
+            await asyncio.sleep(0.001 * (number % 7))
+
+    def has_last(text: str) -> bool:
+        begun.set()
+        return last == 30 and any(block == {"id": "30", "event": "changed", "data": "{}"} for block in blocks(text))
+
+    submitting = asyncio.create_task(submit_now_and_then())
+    await board.stream("/live", has_last)
+    await submitting
+
+
+async def test_quiet_stream_of_ticks_sends_its_position_before_and_after_a_tick(
+    sched: Scheduler, board: WebClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "DEBOUNCE_S", 0.01)
+    monkeypatch.setattr(events, "PING_S", 0.01)
+
+    def submits_once_and_has_pings(text: str) -> bool:
+        if text.count("\n\n") == 3:
+            submitting.append(asyncio.create_task(sched.submit([spec("a", "doc1")])))
+        return text.rpartition("changed")[2].count("\n\n") > 2 and "changed" in text
+
+    submitting: list[Any] = []
+    answer = await board.stream("/live", submits_once_and_has_pings)
+    await asyncio.gather(*submitting)
+    assert [block["id"] for block in blocks(answer.text)][:3] == ["0"] * 3
+    assert blocks(answer.text)[-1] == {"id": "1"}
+
+
+async def test_tick_follows_missed_events(sched: Scheduler, board: WebClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "DEBOUNCE_S", 0.01)
+    monkeypatch.setattr(events, "PING_S", 0.01)
+    await sched.submit([spec("a", "doc1")])  # nobody follows: it is dropped
+    async with sched.events():
+        answer = await board.stream("/live?path=doc2&after=0", lambda text: "changed" in text)
+    assert blocks(answer.text)[-1]["event"] == "changed"
 
 
 async def test_streams_of_a_process_share_one_reader_and_leave_nothing_behind(
