@@ -35,4 +35,12 @@ def check_intervals(
         log = reader.log()
         report = examine_intervals(log.jobs, tolerance_ms=tolerance, complete=complete, limit=limit)
     counted = f"{report.attempts} runs of {report.jobs} jobs"
-    tell(report, log.skipped, limit, counted=counted, is_nothing=not report.attempts, as_json=as_json)
+    tell(
+        report,
+        log.skipped,
+        limit,
+        tolerance_ms=tolerance,
+        counted=counted,
+        is_nothing=not report.attempts or report.is_blind,
+        as_json=as_json,
+    )

@@ -236,7 +236,15 @@ def check_trace(
             limit=limit,
         )
     counted = f"{report.events} events of {report.jobs} jobs"
-    tell(report, found.skipped, limit, counted=counted, is_nothing=not report.events, as_json=as_json)
+    tell(
+        report,
+        found.skipped,
+        limit,
+        tolerance_ms=tolerance,
+        counted=counted,
+        is_nothing=not report.events or report.is_blind,
+        as_json=as_json,
+    )
 
 
 @contextlib.contextmanager
@@ -299,13 +307,21 @@ def _slots(words: list[str] | None) -> int | dict[str, int] | None:
 
 
 def tell(
-    report: TraceReport, skipped: Sequence[str], limit: int, *, counted: str, is_nothing: bool, as_json: bool
+    report: TraceReport,
+    skipped: Sequence[str],
+    limit: int,
+    *,
+    tolerance_ms: float,
+    counted: str,
+    is_nothing: bool,
+    as_json: bool,
 ) -> None:
     """
     Print what a check found, and end the command with its code.
 
     Args:
         skipped: what was not used of the files.
+        tolerance_ms: how far apart its clocks may be.
         counted: what was checked, as a noun.
         is_nothing: that is nothing.
     """
@@ -314,7 +330,9 @@ def tell(
     if as_json:
         names = ("rule", "job", "other", "at_ms", "index", "message")
         faults = [{name: getattr(fault, name) for name in names} for fault in report.faults]
-        told = {name: getattr(report, name) for name in ("events", "jobs", "attempts", "unjudged")}
+        told = {
+            name: getattr(report, name) for name in ("events", "jobs", "attempts", "ran", "undescribed", "unjudged")
+        }
         printer.json({"clean": not faults, "faults": faults, **told, "skipped": skipped})
     else:
         for fault in report.faults:
@@ -330,7 +348,10 @@ def tell(
         if count:
             printer.say(f"{counted}: {count} fault{'s' * (count > 1)}")
         else:
-            printer.say(f"{counted}: {'there was nothing to check' if is_nothing else 'in order'}")
+            within = f", within the tolerance of {tolerance_ms:.10g} ms" if tolerance_ms else ""
+            blind = "no place is known, so that no order was checked"
+            nothing = blind if report.is_blind else "there was nothing to check"
+            printer.say(f"{counted}: {nothing if is_nothing else f'in order{within}'}")
     if report.faults:
         raise typer.Exit(EXIT_REFUSED)
     if is_nothing:

@@ -193,15 +193,21 @@ def _refuse_to_stall(pending: Pending, advice: str) -> None:
         raise DrainStalledError(pending.reasons, advice if is_unserved else "")
 
 
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def _run_beside(make: Callable[[], Awaitable[T]]) -> T:
     """Run a coroutine to its end from plain code, also beside a loop that runs on this thread (notebooks)."""
 
     async def main() -> T:
         return await make()
 
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_loop_running():
         return asyncio.run(main())
     done: Future[T] = Future()
 

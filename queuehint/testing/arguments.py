@@ -51,11 +51,17 @@ def read_call(item: object, *, parameter: str) -> tuple[str, Sequence[str] | Non
     return task, hint, tuple(given), {}
 
 
-def off_the_loop(call: Callable[[], T]) -> T:
-    """Call on this thread, or, where a loop runs, on another one, which may run a loop of its own."""
+def _is_loop_running() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
+        return False
+    return True
+
+
+def off_the_loop(call: Callable[[], T]) -> T:
+    """Call on this thread, or, where a loop runs, on another one, which may run a loop of its own."""
+    if not _is_loop_running():
         return call()
     answer: list[T] = []
     errors: list[BaseException] = []

@@ -39,7 +39,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
 from queuehint.testing.arguments import off_the_loop
-from queuehint.testing.histories.history import JOBS_MAX, OUTCOMES, Ended, History, counted
+from queuehint.testing.histories.history import JOBS_MAX, OUTCOMES, Ended, History
 from queuehint.testing.histories.search import search
 from queuehint.testing.queue_story import (
     CancelStep,
@@ -52,6 +52,7 @@ from queuehint.testing.queue_story import (
 )
 from queuehint.testing.strategies.arguments import check_amount, check_choices, check_strategy
 from queuehint.testing.trace import Rule, TraceError
+from queuehint.testing.trace.faults import counted
 from queuehint.testing.wakes.check import WakeSearch, probe
 from queuehint.values.hint import Claim
 from queuehint.values.spec import JobSpec

@@ -94,7 +94,18 @@ def test_log_that_breaks_a_rule_is_told_with_a_picture() -> None:
         "",
         "2 runs of 2 jobs: 1 fault",
     ]
-    assert check("-", "--tolerance", "4", input=OVERTAKEN) == (0, "2 runs of 2 jobs: in order\n")
+
+
+def test_tolerance_that_clears_a_log_is_told() -> None:
+    code, output = check("-", "--tolerance", "10", input=OVERTAKEN)
+    assert code == 0
+    assert " ".join(output.split()) == (
+        "not judged: break a rule by no more than the tolerance of 10 ms, one of them by 4 ms: 1 run "
+        "not judged: took no longer than the tolerance of 10 ms, so that no overlap of two of them is certain: "
+        "2 of 2 runs "
+        "2 runs of 2 jobs: in order, within the tolerance of 10 ms"
+    )
+    assert len(json.loads(check("-", "--json", "--tolerance", "10", input=OVERTAKEN)[1])["unjudged"]) == 2
 
 
 def test_log_is_judged_as_json(tmp_path: Path) -> None:
@@ -112,6 +123,7 @@ def test_log_is_judged_as_json(tmp_path: Path) -> None:
     [
         ("", "0 runs of 0 jobs: there was nothing to check"),
         ('{"job": "a", "hint": ["x"], "called": 0, "returned": 1}', "0 runs of 1 jobs: there was nothing to check"),
+        ('{"job": "a", "runs": [[2, 3]]}', "1 runs of 1 jobs: no place is known, so that no order was checked"),
         ("{}\n", "line 1: a time stamp (stamp) or a job (job) is expected"),
         (
             OVERTAKEN.replace('"called": 0', '"called": 1').replace("[[20", "[[0"),

@@ -377,3 +377,13 @@ def test_several_files_are_one_trace(tmp_path: Path, recorded: Trace) -> None:
 @pytest.mark.parametrize("text", ["", "\n\n", '{"job": "a", "hint": ["doc1"]}\n'])
 def test_what_has_no_events_is_not_called_in_order(text: str) -> None:
     assert check("-", input=text) == (2, "0 events of 0 jobs: there was nothing to check\n")
+
+
+def test_trace_that_describes_no_job_is_not_called_in_order() -> None:
+    lines = '{"kind": "queued", "job": "a"}\n{"kind": "started", "job": "a"}\n'
+    code, output = check("-", input=lines)
+    assert (code, output.splitlines()[-1]) == (2, "2 events of 1 jobs: no place is known, so that no order was checked")
+    code, output = check("--json", "-", input=lines)
+    assert (code, json.loads(output)["undescribed"], json.loads(output)["ran"]) == (2, 1, 1)
+    code, output = check("-", input='{"job": "a", "hint": null}\n' + lines)
+    assert (code, output) == (0, "2 events of 1 jobs: in order\n")

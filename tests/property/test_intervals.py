@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuehint.testing import JobIntervals, RunInterval, TraceJob, check_intervals, examine_intervals
+from queuehint.testing import JobIntervals, RunInterval, TraceJob, examine_intervals
 from queuehint.testing.histories.history import Ended
 from queuehint.testing.intervals.sweep import Sweep
 from queuehint.testing.queue_story import QueueUnderTest
@@ -142,6 +142,31 @@ def logs(draw: st.DrawFn, tolerance: float) -> list[JobIntervals]:
             )
         )
     return log
+
+
+@settings(max_examples=thorough(5000, quick=200))
+@given(logs(0), st.sampled_from([0.5, 1, 2.5, 4]))
+def test_margin_is_the_least_tolerance_that_clears_a_pair(log: list[JobIntervals], tolerance: float) -> None:
+    """Jobs that were canceled aside: more runs of them count with a greater tolerance."""
+    log = [attrs.evolve(job, canceled_ms=None) for job in log]
+    runs_at_fault = {key[:2] for key in defined(log, tolerance)}
+    exact = list(Sweep(log, 0).findings())
+    for found in exact:
+        assert found.margin_ms > 0
+        if tolerance < found.margin_ms:
+            assert (found.job, found.run) in runs_at_fault
+    said = [text for text in _unjudged(log, tolerance) if text.startswith("break a rule by")]
+    cleared = [found.margin_ms for found in exact if (found.job, found.run) not in runs_at_fault]
+    assert bool(said) == bool(cleared)
+    if cleared:
+        count = "1 run" if len(cleared) == 1 else f"{len(cleared)} runs"
+        assert said == [
+            f"break a rule by no more than the tolerance of {tolerance} ms, one of them by {max(cleared):g} ms: {count}"
+        ]
+
+
+def _unjudged(log: list[JobIntervals], tolerance: float) -> tuple[str, ...]:
+    return examine_intervals(log, tolerance_ms=tolerance, limit=2).unjudged
 
 
 @pytest.mark.parametrize("tolerance", [0, 1, 2.5])
@@ -316,7 +341,7 @@ def skewed(log: list[JobIntervals], shifts: Iterator[float]) -> Iterator[JobInte
 def test_right_queue_is_cleared_whatever_its_clocks_read(seed: int, tolerance: int, random: Random) -> None:
     log = Play(Right(), Random(seed)).intervals()
     shifts = iter(lambda: random.choice([-0.5, 0, 0.5]) * tolerance, None)
-    check_intervals(skewed(log, shifts), tolerance_ms=tolerance)
+    assert examine_intervals(skewed(log, shifts), tolerance_ms=tolerance).faults == ()
 
 
 def test_clocks_convict_a_right_queue_without_tolerance() -> None:

@@ -186,6 +186,8 @@ def test_every_history_of_the_engine_is_in_order(style: Style, budget: int) -> N
         recorder = record(seed, style, 300, budget)
         faults = find_faults(recorder.events, recorder.jobs.values())
         assert not faults, f"Random({seed}): {faults[0]}"
+        faults = find_faults([event for event in recorder.events if event.kind != "idle"])
+        assert not faults, f"Random({seed}), by its events alone: {faults[0]}"
         idles += recorder.idles
     assert idles or budget < op.BUDGET
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from queuehint import FakeClock
@@ -32,6 +33,11 @@ from tests.each import for_each
 
 A = JobIntervals.of("a", ["doc1"], called_ms=0, returned_ms=1, runs=[(20, 30)])
 B = JobIntervals.of("b", ["doc1", "intro"], called_ms=5, returned_ms=6, runs=[(10, 15)])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log.jsonl"
 
 
 def rules(*log: JobIntervals, **options: Any) -> list[str]:
@@ -91,6 +97,68 @@ def test_overlap_is_certain_beyond_the_tolerance(tolerance: float, expected: lis
     assert rules(*log, tolerance_ms=tolerance) == expected
 
 
+NOT_BY_EXACT_CLOCKS = "break a rule by no more than the tolerance of"
+TOO_SHORT = "took no longer than the tolerance of"
+
+
+@for_each(
+    "log, margin",
+    [
+        ((A, B), 4),
+        ((JobIntervals.of("a", ["x"], runs=[(0, 12)]), JobIntervals.of("b", ["x"], runs=[(10, 40)])), 2),
+        ((JobIntervals(job="a", claims=(), runs=[(0, 10), (4, 20)]),), 6),
+        ((JobIntervals(job="a", claims=(), canceled_ms=3, runs=[(10, 20)]),), 7),
+    ],
+)
+def test_tolerance_reports_the_runs_that_it_clears(log: tuple[JobIntervals, ...], margin: float) -> None:
+    assert not any(NOT_BY_EXACT_CLOCKS in text for text in examine_intervals(log).unjudged)
+    less = examine_intervals(log, tolerance_ms=margin - 0.5)
+    assert len(less.faults) == 1
+    assert not any(NOT_BY_EXACT_CLOCKS in text for text in less.unjudged)
+    report = examine_intervals(log, tolerance_ms=margin)
+    assert report.faults == ()
+    assert f"{NOT_BY_EXACT_CLOCKS} {margin} ms, one of them by {margin} ms: 1 run" in report.unjudged
+
+
+def test_tolerance_reports_how_many_runs_are_shorter() -> None:
+    runs = [(0, 5), (10, 20), (30, 50), (60, None)]
+    log = [JobIntervals.of(str(began), ["x"], runs=[(began, ended)]) for began, ended in runs]
+    assert not any(TOO_SHORT in text for text in examine_intervals(log).unjudged)
+    (text,) = [text for text in examine_intervals(log, tolerance_ms=10).unjudged if TOO_SHORT in text]
+    assert text == f"{TOO_SHORT} 10 ms, so that no overlap of two of them is certain: 2 of 3 runs"
+
+
+def test_tolerance_above_the_longest_run_is_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    log = [JobIntervals.of("a", ["x"], runs=[(0, 12)]), JobIntervals.of("b", ["x"], runs=[(1, 20)])]
+    check_intervals(log, tolerance_ms=18)
+    check_intervals(log[:1], tolerance_ms=50)
+    assert len(recwarn) == 0
+    with pytest.warns(UserWarning, match="no run took longer than tolerance_ms=19, so that no overlap"):
+        check_intervals(iter(log), tolerance_ms=19)
+
+
+def test_log_that_knows_no_place_is_refused(recwarn: pytest.WarningsRecorder) -> None:
+    bare = [JobIntervals(job=job, called_ms=0, returned_ms=1, runs=[(2, 9)]) for job in "ab"]
+    with pytest.raises(InvalidTraceError, match="log must describe the jobs: 2 jobs ran and the place of none"):
+        check_intervals(bare)
+    assert examine_intervals(bare).is_blind
+    check_intervals([attrs.evolve(job, claims=()) for job in bare])
+    assert len(recwarn) == 0
+    with pytest.warns(UserWarning, match="of 3 jobs that ran 2 are not described"):
+        check_intervals([*bare, attrs.evolve(A, job="c")])
+
+
+def test_permit_takes_no_place_and_accuses_no_run(path: Path) -> None:
+    place = Claim(("x",), "counted")
+    one, other = (JobIntervals(job=job, claims=(place,), runs=[(0, 9)]) for job in "ab")
+    assert one.claims == ()
+    check_intervals([one, other, JobIntervals.of("c", ["x"], runs=[(0, 9)])])
+    recorder = IntervalRecorder(path)
+    with recorder.enqueue(claims=[place], job="a"):
+        pass
+    assert json.loads(path.read_text().splitlines()[0])["claims"] == []
+
+
 def test_job_that_yields_never_overtakes_itself() -> None:
     times: dict[str, Any] = {"called_ms": 0, "returned_ms": 1, "runs": [(10, 100), (10.5, 11)]}
     assert rules(JobIntervals.of("a", ["x"], on_retry="yield", **times), tolerance_ms=1) == []
@@ -107,7 +175,7 @@ def test_overlap_of_jobs_without_enqueues_is_seen() -> None:
 def test_shared_claims_and_other_places_do_not_conflict() -> None:
     one, other = (JobIntervals.of(job, ["doc1"], mode="shared", runs=[(10, 20)]) for job in "ab")
     check_intervals(
-        [one, other, JobIntervals.of("c", ["doc2"], runs=[(10, 20)]), JobIntervals(job="d", runs=[(0, 90)])]
+        [one, other, JobIntervals.of("c", ["doc2"], runs=[(10, 20)]), JobIntervals(job="d", claims=(), runs=[(0, 90)])]
     )
 
 
@@ -146,7 +214,7 @@ def test_canceled_job_must_not_begin_and_accuses_no_other() -> None:
     (fault,) = examine_intervals([canceled, other]).faults
     assert fault.message == "a began after it had been canceled, too late by at least 30 ms"
     assert rules(canceled, other, tolerance_ms=29) == ["started_after_end"]
-    check_intervals([canceled, other], tolerance_ms=30)
+    assert rules(canceled, other, tolerance_ms=30) == []
 
 
 def test_job_without_a_run_is_a_fault_only_of_a_complete_log() -> None:
@@ -350,11 +418,6 @@ def record(recorder: IntervalRecorder, name: str, count: int) -> None:
     for number in range(count):
         with recorder.enqueue([name, "é" * 100], job=f"{name}{number}") as job, recorder.run(job):
             pass
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "log.jsonl"
 
 
 def test_recorded_intervals_are_read_and_judged(path: Path) -> None:

@@ -19,13 +19,15 @@ from queuehint.testing import (
     read_trace,
     trace_lines,
 )
+from queuehint.testing.driver import Queue
 from queuehint.testing.trace import mermaid, perfetto
 from queuehint.testing.trace.drawings import runs_of
 from queuehint.testing.trace.lines import LINE_BYTES_MAX
 from queuehint.testing.trace.records import Past, events_of
+from queuehint.values.event import Event, EventKind
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import JobError
-from queuehint.values.record import Attempt
+from queuehint.values.record import Attempt, JobRecord, JobState
 from queuehint.values.spec import Dependency, JobSpec
 from tests.each import for_each
 
@@ -448,3 +450,33 @@ def test_a_trace_is_drawn_for_mermaid() -> None:
         "    section doc_2",
         "    b :active, 1050, 1060",
     ]
+
+
+def test_events_specs_and_records_of_a_store_are_written_as_lines() -> None:
+    queue = Queue()
+    spec = JobSpec(id="a", task="t", claims=(Claim(("doc1",)),))
+    queue.enqueue(spec)
+    events = [
+        Event(
+            at=1,
+            at_ms=5,
+            kind=EventKind.STARTED,
+            id="a",
+            number=1,
+            old=JobState.QUEUED,
+            new=JobState.STARTED,
+            claims=spec.claims,
+        )
+    ]
+    described: list[JobSpec | JobRecord] = [spec, queue.record("a")]
+    for job in described:
+        trace = read_trace(trace_lines(events, [job]))
+        assert trace.jobs == (TraceJob.of(spec),)
+        assert trace.events == tuple(map(TraceEvent.of, events))
+    for wrong, said in (
+        ({"events": ["a"]}, r"events\[0\] must be a TraceEvent or an Event, got str: 'a'"),
+        ({"events": "a"}, "events must be a list, got str"),
+        ({"events": [], "jobs": [spec, None]}, r"jobs\[1\] must be a TraceJob"),
+    ):
+        with pytest.raises(InvalidTraceError, match=said):
+            list(trace_lines(**wrong))

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
+from queuehint import Claim, Event, EventKind, JobRecord, JobSpec, JobState
 from queuehint.errors import InvalidHintError
 from queuehint.testing import (
     Fault,
@@ -19,6 +20,7 @@ from queuehint.testing import (
     examine_trace,
     find_faults,
 )
+from queuehint.testing.driver import Queue
 from queuehint.testing.trace.drawings import runs_of
 from queuehint.testing.trace.places import Places
 
@@ -274,6 +276,68 @@ def test_a_job_that_is_not_described_conflicts_with_nothing() -> None:
     assert report.unjudged == ("have events and are not described, so that no conflict of theirs is seen: 2 jobs",)
 
 
+@pytest.mark.parametrize("check", [check_trace, find_faults])
+def test_trace_that_describes_no_job_is_refused(check: Any) -> None:
+    events = happened("queued:x queued:y started:y started:x")
+    with pytest.raises(InvalidTraceError, match="jobs must describe the jobs: 2 jobs ran and the place of none"):
+        check(events)
+    report = examine_trace(events)
+    assert (report.ran, report.undescribed, report.is_blind) == (2, 2, True)
+    check(happened("queued:x queued:y"))
+    check(events, [J("x", None), J("y", None)])
+
+
+@pytest.mark.parametrize("check", [check_trace, find_faults])
+def test_trace_that_describes_some_jobs_warns_of_the_others(check: Any, recwarn: pytest.WarningsRecorder) -> None:
+    events = happened("queued:a started:a finished:a queued:x started:x finished:x")
+    check(events, [A, J("x", ["other"])])
+    check([*events[:3], *[attrs.evolve(event, claims=A.claims) for event in events[3:]]], [A])
+    assert len(recwarn) == 0
+    with pytest.warns(UserWarning, match="of 2 jobs that ran 1 are not described: no conflict") as told:
+        check(events, [A])
+    assert told[0].filename == __file__
+
+
+def test_bare_events_break_rules_of_single_jobs() -> None:
+    with pytest.raises(TraceError, match="x was started again while it runs"):
+        check_trace(happened("queued:x started:x started:x"))
+
+
+def test_jobs_may_be_specs_and_records() -> None:
+    queue = Queue()
+    spec = JobSpec(id="b", task="t", claims=(Claim(("doc", "intro")),))
+    queue.enqueue(spec)
+    described: list[JobSpec | JobRecord] = [spec, queue.record("b")]
+    for job in described:
+        assert [fault.rule for fault in find_faults(happened("queued:a queued:b started:b"), [A, job])] == ["order"]
+
+
+def test_events_of_a_store_describe_their_jobs() -> None:
+    moves = [("a", EventKind.QUEUED, A), ("b", EventKind.QUEUED, B), ("b", EventKind.STARTED, B)]
+    events = [
+        Event(at=at, at_ms=at, kind=kind, id=job, number=at, old=None, new=JobState(kind.name), claims=described.claims)
+        for at, (job, kind, described) in enumerate(moves)
+    ]
+    (fault,) = find_faults(events)
+    assert fault.message == "b at doc:intro overtook a at doc, which was queued before it and was not over"
+    assert "* b  doc:intro" in fault.picture
+    check_trace([attrs.evolve(event, claims=()) for event in events])
+
+
+def test_redrive_of_a_job_known_by_its_events_alone_accuses_no_other() -> None:
+    """It may have held its place, or not."""
+    told = happened("queued:a started:a failed:a queued:b redriven:a started:a")
+    assert find_faults([attrs.evolve(event, claims=(A if event.job == "a" else B).claims) for event in told]) == []
+
+
+def test_report_counts_all_jobs_beyond_a_limit_and_across_a_gap() -> None:
+    events = happened("queued:a queued:b started:b ended:b queued:c started:c ended:c")
+    report = examine_trace(events, [A, B, ELSEWHERE], limit=1)
+    assert (len(report.faults), report.jobs, report.ran, report.attempts, report.events) == (1, 3, 2, 2, 7)
+    gap = TraceEvent(kind="gap", at_ms=1035)
+    assert examine_trace([*events, gap], [A, B, ELSEWHERE]).jobs == 3
+
+
 def test_clocks_may_be_apart() -> None:
     events = happened("queued:a queued:b started:a started:b ended:a ended:b", step_ms=10)
     assert [fault.rule for fault in find_faults(events, [A, B])] == [Rule.OVERLAP]
@@ -328,8 +392,13 @@ def test_nothing_is_left_of_places_that_were_left() -> None:
 @pytest.mark.parametrize(
     "events, jobs, options, told",
     [
-        ([("queued", "a")], [], {}, r"events\[0\] must be a TraceEvent, got tuple"),
-        ([], ["a"], {}, r"jobs\[0\] must be a TraceJob, as TraceJob.of makes one, got str: 'a'"),
+        ([("queued", "a")], [], {}, r"events\[0\] must be a TraceEvent or an Event, got tuple"),
+        ("ab", [], {}, "events must be a list, got str: 'ab'"),
+        (None, [], {}, "events must be a list, got NoneType: None"),
+        ([], {"a": ["doc1"]}, {}, "jobs must be a list, got dict: "),
+        ([], 5, {}, "jobs must be a list, got int: 5"),
+        ([], [TraceJob.of("a", ["x"]), TraceJob.of("a", ["y"])], {}, "job 'a' is given twice, with different values"),
+        ([], ["a"], {}, r"jobs\[0\] must be a TraceJob, as .* makes one, a JobSpec or a JobRecord, got str: 'a'"),
         ([], [], {"slots": "x"}, "slots must be an integer of 0 or more, got 'x'"),
         ([], [], {"slots": {"mail": -1}}, r"slots\['mail'\] must be an integer of 0 or more, got -1"),
         ([], [], {"tolerance_ms": "x"}, "tolerance_ms must be a number of 0 or more, got 'x'"),

@@ -132,12 +132,3 @@ def described(job: TraceJob) -> str:
     places = [queue_key(claim.path) + (" shared" if claim.mode == "shared" else "") for claim in job.claims]
     after = f" after {', '.join(edge.id for edge in job.depends_on)}" if job.depends_on else ""
     return f"{job.id} at {' and '.join(places)}{after}" if places else f"{job.id} without a place{after}"
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless it is one."""
-    if count == 1:
-        return f"1 {noun}"
-    if noun.endswith("ch"):
-        return f"{count} {noun}es"
-    return f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"

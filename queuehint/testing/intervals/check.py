@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 from queuehint.errors import shown
 from queuehint.testing.intervals.stories import told
 from queuehint.testing.intervals.sweep import Finding, Sweep
 from queuehint.testing.intervals.values import JOBS_MAX, RUNS_MAX, JobIntervals
-from queuehint.testing.trace.check import FAULTS_MAX, check_amount
-from queuehint.testing.trace.faults import Rule, TraceError, TraceReport
-from queuehint.testing.trace.values import InvalidTraceError
+from queuehint.testing.trace.check import FAULTS_MAX, check_amount, check_sight
+from queuehint.testing.trace.faults import Rule, TraceError, TraceReport, counted
+from queuehint.testing.trace.values import InvalidTraceError, listed
 
 _NOT_DESCRIBED = "ran and have no known place, so that no conflict of theirs is seen"
 _NOT_CALLED = "ran and have no enqueue, so that their turn is not known"
@@ -35,7 +35,11 @@ def check_intervals(log: Iterable[JobIntervals], *, tolerance_ms: float = 0, com
 
     Raises:
         TraceError: a rule is broken; the message has one or two jobs for each fault, with their times drawn.
-        InvalidTraceError: it is no log, or its clocks are further apart than the tolerance.
+        InvalidTraceError: it is no log, or its clocks are further apart than the tolerance; or no fault was found and
+            the place of no job that ran is known.
+
+    It warns (UserWarning) if no fault was found and the places of some jobs that ran are not known; or if the
+    tolerance is not less than the longest run, so that no two runs overlap for certain.
 
     >>> a = JobIntervals.of("a", ["doc1"], called_ms=0, returned_ms=1, runs=[(20, 30)])
     >>> b = JobIntervals.of("b", ["doc1"], called_ms=5, returned_ms=6, runs=[(10, 15)])
@@ -46,9 +50,18 @@ def check_intervals(log: Iterable[JobIntervals], *, tolerance_ms: float = 0, com
 
     .. versionadded:: 1.0.0
     """
-    report = examine_intervals(log, tolerance_ms=tolerance_ms, complete=complete)
+    jobs = _jobs(log)
+    report = examine_intervals(jobs, tolerance_ms=tolerance_ms, complete=complete)
     if report.faults:
         raise TraceError(report.faults)
+    check_sight(report, "log", stacklevel=2)
+    runs, short = _lengths(jobs, tolerance_ms)
+    if tolerance_ms and short == runs > 1:
+        warnings.warn(
+            f"no run took longer than tolerance_ms={tolerance_ms:.10g}, so that no overlap of two runs is certain; "
+            "examine_intervals lists in unjudged what the tolerance leaves open",
+            stacklevel=2,
+        )
 
 
 def examine_intervals(
@@ -62,6 +75,7 @@ def examine_intervals(
 
     Returns:
         The report: ``events`` counts times, ``attempts`` runs; `Fault.index` is the position of the job in the log.
+        ``unjudged`` has how many runs break a rule by no more than the tolerance, and how many took no longer.
 
     Raises:
         InvalidTraceError: as `check_intervals`.
@@ -76,22 +90,27 @@ def examine_intervals(
     _check_clocks(jobs, tolerance_ms)
     findings = Sweep(jobs, tolerance_ms).findings()
     found = list(islice(findings, limit))
+    within: Iterable[str] = ()
+    if tolerance_ms:
+        within = _within(jobs, tolerance_ms, {_run_of(finding) for finding in chain(found, findings)})
     if complete:
         found += islice(_unfinished(jobs), limit - len(found))
     return TraceReport(
         faults=tuple([told(finding, jobs, tolerance_ms) for finding in found]),
-        unjudged=tuple(_unjudged(jobs, complete=complete)),
+        unjudged=(*_unjudged(jobs, complete=complete), *within),
         events=sum(map(_count, jobs)),
         jobs=len(jobs),
         attempts=sum(len(job.runs) for job in jobs),
+        ran=sum(bool(job.runs) for job in jobs),
+        undescribed=sum(map(_is_undescribed, jobs)),
     )
 
 
-def _jobs(log: Iterable[Any]) -> Sequence[JobIntervals]:
+def _jobs(log: object) -> Sequence[JobIntervals]:
     jobs: list[JobIntervals] = []
     ids: set[str] = set()
     runs = 0
-    for number, job in enumerate(log):
+    for number, job in enumerate(listed(log, "log")):
         if not isinstance(job, JobIntervals):
             raise InvalidTraceError(f"log[{number}] must be JobIntervals, got {type(job).__name__}: {shown(job)}")
         if job.job in ids:
@@ -120,6 +139,10 @@ def _check_clocks(jobs: Sequence[JobIntervals], tolerance_ms: float) -> None:
         )
 
 
+def _is_undescribed(job: JobIntervals) -> bool:
+    return job.claims is None and bool(job.runs)
+
+
 def _unfinished(jobs: Sequence[JobIntervals]) -> Iterator[Finding]:
     """Yield jobs that were enqueued or begun and never ended, of a log that has everything."""
     for position, job in enumerate(jobs):
@@ -134,7 +157,7 @@ def _unfinished(jobs: Sequence[JobIntervals]) -> Iterator[Finding]:
 
 def _unjudged(jobs: Sequence[JobIntervals], *, complete: bool) -> Iterator[str]:
     counts = {
-        _NOT_DESCRIBED: sum(job.claims is None and bool(job.runs) for job in jobs),
+        _NOT_DESCRIBED: sum(map(_is_undescribed, jobs)),
         _NOT_CALLED: sum(job.called_ms is None and bool(job.runs) for job in jobs),
     }
     if not complete:
@@ -142,7 +165,40 @@ def _unjudged(jobs: Sequence[JobIntervals], *, complete: bool) -> Iterator[str]:
         counts[_NOT_ENDED] = sum(any(run.ended_ms is None for run in job.runs) for job in jobs)
     for text, count in counts.items():
         if count:
-            yield f"{text}: {count} {'job' if count == 1 else 'jobs'}"
+            yield f"{text}: {counted(count, 'job')}"
+
+
+def _run_of(finding: Finding) -> tuple[int, int | None]:
+    return finding.job, finding.run
+
+
+def _within(
+    jobs: Sequence[JobIntervals], tolerance_ms: float, at_fault: Collection[tuple[int, int | None]]
+) -> Iterator[str]:
+    """
+    Yield what is not judged because of a tolerance.
+
+    Args:
+        at_fault: the runs that break a rule by more.
+    """
+    margins = [finding.margin_ms for finding in Sweep(jobs, 0).findings() if _run_of(finding) not in at_fault]
+    if margins:
+        yield (
+            f"break a rule by no more than the tolerance of {tolerance_ms:.10g} ms, one of them by "
+            f"{round(max(margins), 3):.10g} ms: {counted(len(margins), 'run')}"
+        )
+    runs, short = _lengths(jobs, tolerance_ms)
+    if short:
+        yield (
+            f"took no longer than the tolerance of {tolerance_ms:.10g} ms, so that no overlap of two of them is "
+            f"certain: {short} of {counted(runs, 'run')}"
+        )
+
+
+def _lengths(jobs: Sequence[JobIntervals], tolerance_ms: float) -> tuple[int, int]:
+    """Return how many runs were seen to end, and how many of these took no longer than a tolerance."""
+    lengths = [run.ended_ms - run.began_ms for job in jobs for run in job.runs if run.ended_ms is not None]
+    return len(lengths), sum(length <= tolerance_ms for length in lengths)
 
 
 def _count(job: JobIntervals) -> int:

@@ -47,6 +47,8 @@ class Finding:
     other_run: int | None = None
     ended_ms: float = 0
     """Of an order that was broken: when the other job ended, at the earliest."""
+    margin_ms: float = 0
+    """The least tolerance within which the times of the two prove nothing."""
 
 
 @attrs.define(eq=False)
@@ -144,12 +146,23 @@ class Sweep:
             other = self._running.first(job.claims)
             if other is not None and self._is_before(other[1].interval.began_ms, run.least_ms):
                 beside = other[1]
-                found = Finding(Rule.OVERLAP, run.began_ms, position, number, beside.job, beside.run)
+                margin_ms = _shared_ms(run, beside.interval)
+                found = Finding(
+                    Rule.OVERLAP, run.began_ms, position, number, beside.job, beside.run, margin_ms=margin_ms
+                )
             elif turn is not None and turn.called_ms is not None:
                 ahead = self._placed.first(job.claims)
                 if ahead is not None and self._is_before(ahead[1].returned_ms, turn.called_ms):
+                    first = ahead[1]
+                    assert first.returned_ms is not None
                     found = Finding(
-                        Rule.ORDER, run.began_ms, position, number, ahead[1].job, ended_ms=ahead[1].ended_ms
+                        Rule.ORDER,
+                        run.began_ms,
+                        position,
+                        number,
+                        first.job,
+                        ended_ms=first.ended_ms,
+                        margin_ms=min(turn.called_ms - first.returned_ms, first.ended_ms - run.began_ms),
                     )
         if entry is not None and job.claims:
             self._running.add(job.claims, self._next(entry), entry)
@@ -168,13 +181,22 @@ class Sweep:
             if number == len(job.runs) - 1:
                 del self._own[position]
             if first is not None and self._is_before(first[1].began_ms, run.least_ms):
-                return Finding(Rule.STARTED_TWICE, run.began_ms, position, number, other_run=first[0])
+                margin_ms = _shared_ms(run, first[1])
+                return Finding(
+                    Rule.STARTED_TWICE, run.began_ms, position, number, other_run=first[0], margin_ms=margin_ms
+                )
         if job.canceled_ms is not None and self._is_before(job.canceled_ms, run.began_ms):
-            return Finding(Rule.STARTED_AFTER_END, run.began_ms, position, number)
+            margin_ms = run.began_ms - job.canceled_ms
+            return Finding(Rule.STARTED_AFTER_END, run.began_ms, position, number, margin_ms=margin_ms)
         return None
 
     def _is_before(self, one_ms: float | None, other_ms: float) -> bool:
         return one_ms is not None and one_ms + self._tolerance_ms < other_ms
+
+
+def _shared_ms(one: RunInterval, other: RunInterval) -> float:
+    """Return the least tolerance within which two runs may have been one after the other."""
+    return min(one.least_ms - other.began_ms, other.least_ms - one.began_ms)
 
 
 def turns_of(position: int, job: JobIntervals, tolerance_ms: float) -> dict[int, _Turn]:

@@ -9,7 +9,7 @@ import attrs
 
 from queuehint.errors import shown
 from queuehint.testing.trace.lines import ID_MAX
-from queuehint.testing.trace.values import InvalidTraceError
+from queuehint.testing.trace.values import InvalidTraceError, without_permits
 from queuehint.values.hint import Claim, Mode, parse_claims, parse_hint
 from queuehint.values.policy import OnRetry
 
@@ -76,7 +76,7 @@ def _check_name(value: object, parameter: str, *, is_optional: bool = False) -> 
 
 
 def _claims(value: object) -> tuple[Claim, ...] | None:
-    return None if value is None else parse_claims(value)
+    return None if value is None else without_permits(parse_claims(value))
 
 
 def _runs(value: object) -> tuple[RunInterval, ...]:
@@ -105,6 +105,7 @@ class JobIntervals:
     Args:
         job: its id.
         claims: its places: `Claim` values, hints, or pairs of a hint and a mode; ``()`` is no place, None not known.
+            That of a permit is left out, for it takes no place.
         called_ms: when its enqueue was called; None if that was not seen.
         returned_ms: when that call returned; None if it did not, or with an error.
         runs: `RunInterval` values, or pairs of their beginning and end, in any order.

@@ -25,7 +25,7 @@ from queuehint.testing.simulation.loop import EndlessError
 from queuehint.testing.simulation.report import SimulationError, reason_of
 from queuehint.testing.simulation.shrink import shrunk
 from queuehint.testing.simulation.worker_world import HandlerWorld
-from queuehint.testing.trace import TraceEvent, TraceJob, check_trace
+from queuehint.testing.trace import TraceError, TraceEvent, examine_trace
 from queuehint.values.ids import ids_from
 from queuehint.values.record import JobRecord
 from queuehint.values.spec import JobSpec
@@ -303,7 +303,9 @@ class _Case:
             finally:
                 world.close()
         jobs = {job.id: job.record() for job in world.store.engine.table.jobs.values() if not job.is_hidden}
-        check_trace(world.store.trace, [TraceJob.of(record) for record in jobs.values()])
+        faults = examine_trace(world.store.trace, jobs.values()).faults
+        if faults:
+            raise TraceError(faults)
         happened: dict[str, int] = {}
         for fault in world.faults:
             happened[fault.kind] = happened.get(fault.kind, 0) + 1

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import cast
 
 import attrs
 
 from queuehint.errors import shown
 from queuehint.testing.trace.checker import Checker, in_order
-from queuehint.testing.trace.faults import Fault, TraceError, TraceReport
+from queuehint.testing.trace.faults import Fault, TraceError, TraceReport, counted
 from queuehint.testing.trace.picture import draw
 from queuehint.testing.trace.slots import Slots
-from queuehint.testing.trace.values import InvalidTraceError, TraceEvent, TraceJob
+from queuehint.testing.trace.values import WITHOUT_JOB, InvalidTraceError, TraceEvent, TraceJob, read_events, read_jobs
 from queuehint.values.event import Event
+from queuehint.values.record import JobRecord
+from queuehint.values.spec import JobSpec
 
 FAULTS_MAX = 100
 
 
 def check_trace(
     events: Iterable[TraceEvent | Event],
-    jobs: Iterable[TraceJob] = (),
+    jobs: Iterable[TraceJob | JobSpec | JobRecord] = (),
     *,
     tolerance_ms: float = 0,
     idle_ms: float | None = None,
@@ -35,7 +38,7 @@ def check_trace(
 
     Raises:
         TraceError: something does; an AssertionError that names the rule and the two jobs and draws the moment.
-        InvalidTraceError: it is no trace.
+        InvalidTraceError: as `find_faults`.
 
     >>> jobs = [TraceJob.of("a", ["doc1"]), TraceJob.of("b", ["doc1", "s1"])]
     >>> happened = [("queued", "a"), ("queued", "b"), ("started", "b")]
@@ -44,14 +47,15 @@ def check_trace(
     ...
     queuehint.testing.trace.faults.TraceError: order: b at doc1:s1 overtook a at doc1, which was queued before it...
     """
-    faults = find_faults(events, jobs, tolerance_ms=tolerance_ms, idle_ms=idle_ms, slots=slots, complete=complete)
-    if faults:
-        raise TraceError(faults)
+    report = examine_trace(events, jobs, tolerance_ms=tolerance_ms, idle_ms=idle_ms, slots=slots, complete=complete)
+    if report.faults:
+        raise TraceError(report.faults)
+    check_sight(report, "jobs", stacklevel=2)
 
 
 def find_faults(
     events: Iterable[TraceEvent | Event],
-    jobs: Iterable[TraceJob] = (),
+    jobs: Iterable[TraceJob | JobSpec | JobRecord] = (),
     *,
     tolerance_ms: float = 0,
     idle_ms: float | None = None,
@@ -64,7 +68,8 @@ def find_faults(
 
     Args:
         events: what happened, in any order; of what happened at the same time, in the order in which it did.
-        jobs: what is known of the jobs; of one that is missing here nothing is held against others.
+        jobs: where each job belongs, once each; a `JobSpec` or a `JobRecord` serves as well. A job that is missing
+            here, and has no event with claims, conflicts with nothing; one without a place has no claims.
         tolerance_ms: how far apart the clocks of the events may be: what is in order when some are moved by less is no
             fault.
         idle_ms: how long a slot may be idle while a job is ready; by default *tolerance_ms*.
@@ -74,17 +79,21 @@ def find_faults(
         limit: how many faults to look for at most.
 
     Raises:
-        InvalidTraceError: it is no trace.
+        InvalidTraceError: it is no trace; or no fault was found and no job that started is described, so that neither
+            order nor overlap was judged.
+
+    It warns (UserWarning) if no fault was found and some jobs that started are not described.
     """
     report = examine_trace(
         events, jobs, tolerance_ms=tolerance_ms, idle_ms=idle_ms, slots=slots, complete=complete, limit=limit
     )
+    check_sight(report, "jobs", stacklevel=2)
     return list(report.faults)
 
 
 def examine_trace(
     events: Iterable[TraceEvent | Event],
-    jobs: Iterable[TraceJob] = (),
+    jobs: Iterable[TraceJob | JobSpec | JobRecord] = (),
     *,
     tolerance_ms: float = 0,
     idle_ms: float | None = None,
@@ -93,7 +102,7 @@ def examine_trace(
     limit: int = FAULTS_MAX,
 ) -> TraceReport:
     """
-    Like `find_faults`; return also what could not be judged.
+    Like `find_faults`; return also what could not be judged, and neither refuse nor warn of jobs not described.
 
     Raises:
         InvalidTraceError: it is no trace.
@@ -105,37 +114,49 @@ def examine_trace(
         if amount is not None:
             check_amount(amount, f"slots[{name!r}]" if name else "slots", kinds=(int,))
     known: dict[str, TraceJob] = {}
-    job: Any
-    for number, job in enumerate(jobs):
-        if not isinstance(job, TraceJob):
-            raise InvalidTraceError(
-                f"jobs[{number}] must be a TraceJob, as TraceJob.of makes one, got {type(job).__name__}: {shown(job)}"
-            )
+    for job in read_jobs(jobs):
         if known.setdefault(job.id, job) != job:
             raise InvalidTraceError(f"job {shown(job.id)} is given twice, with different values")
-    given = [_event(event, number) for number, event in enumerate(events)]
+    given = list(read_events(events))
+    ran = {event.job for event in given if event.kind == "started"}
     order = in_order(given, tolerance_ms)
     checker = Checker(given, known, tolerance_ms=tolerance_ms, complete=complete, limit=limit)
     if slots is not None or any(event.free_slots is not None or event.kind == "idle" for event in given):
         checker.slots = Slots(slots, tolerance_ms if idle_ms is None else idle_ms)
     checker.run(order)
-    pictures = draw(given, order, known, checker.faults)
+    seen = {event.job: TraceJob(id=event.job, claims=event.claims) for event in given if event.claims is not None}
+    pictures = draw(given, order, {**seen, **known}, checker.faults)
     faults = [attrs.evolve(fault, picture=picture) for fault, picture in zip(checker.faults, pictures, strict=True)]
     return TraceReport(
         faults=tuple(faults),
         unjudged=checker.unjudged(),
         events=len(given),
-        jobs=len(checker.lives),
+        jobs=len({event.job for event in given if event.kind not in WITHOUT_JOB}),
         attempts=sum(event.kind == "started" for event in given),
+        ran=len(ran),
+        undescribed=len(ran.difference(known, (event.job for event in given if event.claims is not None))),
     )
 
 
-def _event(event: object, number: int) -> TraceEvent:
-    if isinstance(event, TraceEvent):
-        return event
-    if isinstance(event, Event):
-        return TraceEvent.of(event)
-    raise InvalidTraceError(f"events[{number}] must be a TraceEvent, got {type(event).__name__}: {shown(event)}")
+def check_sight(report: TraceReport, parameter: str, *, stacklevel: int) -> None:
+    """
+    Refuse a report without a fault that knows the place of no job that ran; warn if it lacks that of some.
+
+    Raises:
+        InvalidTraceError: it knows none.
+    """
+    if report.faults or not report.undescribed:
+        return
+    if report.is_blind:
+        raise InvalidTraceError(
+            f"{parameter} must describe the jobs: {counted(report.ran, 'job')} ran and the place of none is known, so "
+            "that no order and no overlap can be judged; a job without a place has no claims"
+        )
+    warnings.warn(
+        f"of {counted(report.ran, 'job')} that ran {report.undescribed} are not described: no conflict of theirs is "
+        f"seen; describe them in {parameter}",
+        stacklevel=stacklevel + 1,
+    )
 
 
 def check_amount(value: object, parameter: str, *, kinds: tuple[type, ...] = (int, float)) -> None:

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 
-from queuehint.testing.trace.faults import Fault, Rule, name_at, named
+from queuehint.testing.trace.faults import Fault, Rule, counted, name_at, named
 from queuehint.testing.trace.life import Life
 from queuehint.testing.trace.places import Places
 from queuehint.testing.trace.slots import Slots
@@ -133,7 +133,7 @@ class Checker:
 
     def unjudged(self) -> tuple[str, ...]:
         """Return what could not be judged, and why."""
-        found = [f"{text}: {count} {'job' if count == 1 else 'jobs'}" for text, count in self._missing.items()]
+        found = [f"{text}: {counted(count, 'job')}" for text, count in self._missing.items()]
         return (*found, f"what happened across a gap: {self._gaps}") if self._gaps else tuple(found)
 
     # --- one event -----------------------------------------------------------------------------------------------
@@ -235,8 +235,8 @@ class Checker:
         else:
             bound = life.bound
             self._place(life, event)
-            if life.job is not None and life.job.on_dead == "cancel_behind":
-                # It has its old place still if not all behind it were canceled yet: nothing tells.
+            if life.job is None or life.job.on_dead == "cancel_behind":
+                # It may have its old place still, held or because not all behind it were canceled yet: nothing tells.
                 life.bound = bound
                 if self.slots is not None:
                     self.slots.doubt(life)

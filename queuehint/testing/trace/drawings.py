@@ -9,8 +9,11 @@ from typing import Any, Literal
 
 import attrs
 
-from queuehint.testing.trace.values import PUT_BACK, TraceEvent, TraceJob
+from queuehint.testing.trace.values import PUT_BACK, TraceEvent, TraceJob, read_events, read_jobs
+from queuehint.values.event import Event
 from queuehint.values.hint import queue_key
+from queuehint.values.record import JobRecord
+from queuehint.values.spec import JobSpec
 
 Tracks = Literal["path", "worker"]
 _RUNNING, _WAITING = 1, 2
@@ -82,7 +85,12 @@ def runs_of(events: Iterable[TraceEvent]) -> list[Run]:
     return runs
 
 
-def perfetto(events: Iterable[TraceEvent], jobs: Iterable[TraceJob] = (), *, tracks: Tracks = "path") -> str:
+def perfetto(
+    events: Iterable[TraceEvent | Event],
+    jobs: Iterable[TraceJob | JobSpec | JobRecord] = (),
+    *,
+    tracks: Tracks = "path",
+) -> str:
     """
     Return a trace as JSON that ui.perfetto.dev and chrome://tracing open.
 
@@ -91,8 +99,8 @@ def perfetto(events: Iterable[TraceEvent], jobs: Iterable[TraceJob] = (), *, tra
 
     Source: "Trace Event Format", J. Duane and others, Google, 2016.
     """
-    found = list(events)
-    known = {job.id: job for job in jobs}
+    found = list(read_events(events))
+    known = {job.id: job for job in read_jobs(jobs)}
     end_ms = max((event.at_ms for event in found), default=0)
     begin_ms = min((event.at_ms for event in found), default=0)
     runs = runs_of(found)
@@ -126,7 +134,12 @@ def perfetto(events: Iterable[TraceEvent], jobs: Iterable[TraceJob] = (), *, tra
     return json.dumps({"displayTimeUnit": "ms", "traceEvents": lines}, separators=(",", ":")) + "\n"
 
 
-def mermaid(events: Iterable[TraceEvent], jobs: Iterable[TraceJob] = (), *, tracks: Tracks = "path") -> str:
+def mermaid(
+    events: Iterable[TraceEvent | Event],
+    jobs: Iterable[TraceJob | JobSpec | JobRecord] = (),
+    *,
+    tracks: Tracks = "path",
+) -> str:
     """
     Return a trace as a Gantt chart for Mermaid, with a section for each path or each worker.
 
@@ -141,8 +154,8 @@ def mermaid(events: Iterable[TraceEvent], jobs: Iterable[TraceJob] = (), *, trac
         section doc1
         a :done, 0, 1500
     """
-    found = list(events)
-    known = {job.id: job for job in jobs}
+    found = list(read_events(events))
+    known = {job.id: job for job in read_jobs(jobs)}
     end_ms = max((event.at_ms for event in found), default=0)
     sections: dict[str, list[Run]] = {}
     for run in runs_of(found):

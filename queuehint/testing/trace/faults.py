@@ -76,6 +76,7 @@ class TraceReport:
         unjudged: what could not be judged, and why, one sentence each.
         events, jobs: how many there were.
         attempts: how many starts there were among the events.
+        ran, undescribed: how many jobs there were among these, and how many of them at places that are not known.
     """
 
     faults: tuple[Fault, ...]
@@ -83,6 +84,13 @@ class TraceReport:
     events: int
     jobs: int
     attempts: int
+    ran: int = 0
+    undescribed: int = 0
+
+    @property
+    def is_blind(self) -> bool:
+        """Jobs ran, and the place of none is known: no order and no overlap was judged."""
+        return 0 < self.ran == self.undescribed
 
 
 class TraceError(AssertionError):
@@ -106,6 +114,15 @@ class TraceError(AssertionError):
 def named(job_id: str) -> str:
     """Return the id of a job as a message shows it."""
     return job_id if job_id.isprintable() else shown(job_id)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is one."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("ch"):
+        return f"{count} {noun}es"
+    return f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"
 
 
 def name_at(job_id: str, claims: tuple[Claim, ...], others: tuple[Claim, ...]) -> str:

@@ -17,8 +17,18 @@ import attrs
 
 from queuehint.errors import QueueHintError, shown
 from queuehint.testing.trace import logs, records
-from queuehint.testing.trace.values import InvalidTraceError, TraceEvent, TraceJob
+from queuehint.testing.trace.values import (
+    WITHOUT_JOB,
+    InvalidTraceError,
+    TraceEvent,
+    TraceJob,
+    read_events,
+    read_jobs,
+)
+from queuehint.values.event import Event
 from queuehint.values.hint import COUNTED, Claim
+from queuehint.values.record import JobRecord
+from queuehint.values.spec import JobSpec
 
 VERSION = 1
 LINE_BYTES_MAX = 16 << 20
@@ -191,7 +201,7 @@ class TraceReader:
         claims = found.get("claims")
         return TraceEvent(
             kind=kind,
-            job="" if isinstance(kind, str) and kind in {"idle", "gap"} else text_of(found, "job"),
+            job="" if isinstance(kind, str) and kind in WITHOUT_JOB else text_of(found, "job"),
             at_ms=self.time(found),
             worker=optional_text_of(found, "worker"),
             token=_integer(found, "token", least=-TOKEN_MAX, most=TOKEN_MAX),
@@ -354,13 +364,17 @@ def _past(found: dict[str, Any]) -> records.Past:
 
 
 def trace_lines(
-    events: Iterable[TraceEvent], jobs: Iterable[TraceJob] = (), *, resolution_ms: int = 0
+    events: Iterable[TraceEvent | Event], jobs: Iterable[TraceJob | JobSpec | JobRecord] = (), *, resolution_ms: int = 0
 ) -> Iterator[str]:
     r"""
     Yield a trace as lines of ASCII, each with its ``\n``: the jobs first.
 
     Args:
+        events, jobs: as of `check_trace`.
         resolution_ms: as of `Trace`.
+
+    Raises:
+        InvalidTraceError: *events* or *jobs* holds something else, or a time that is not finite.
 
     >>> print(
     ...     *trace_lines([TraceEvent(kind="started", job="a", at_ms=5)], [TraceJob.of("a", ["doc1"])]), sep="", end=""
@@ -370,11 +384,11 @@ def trace_lines(
     """
     if resolution_ms:
         yield _line({"trace": VERSION, "resolution_ms": resolution_ms})
-    for job in jobs:
+    for job in read_jobs(jobs):
         yield _line({"job": job.id, **_said(job, "id")})
-    for event in events:
+    for event in read_events(events):
         said = _said(event, "kind", "job")
-        if event.kind in {"idle", "gap"}:
+        if event.kind in WITHOUT_JOB:
             yield _line({"kind": event.kind, "at_ms": event.at_ms, **said})
         else:
             yield _line({"kind": event.kind, "job": event.job, "at_ms": event.at_ms, **said})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, cast
 
 import attrs
@@ -43,18 +43,25 @@ PUT_BACK = frozenset({"retried", "snoozed", "released", "lost"})
 """Events that take a job from its worker, to be started again."""
 
 
+WITHOUT_JOB = frozenset({"idle", "gap"})
+"""Events of no job."""
+
+
 class InvalidTraceError(QueueHintError, ValueError):
     """The input is not a trace."""
 
 
+def without_permits(claims: Iterable[Claim]) -> tuple[Claim, ...]:
+    """Return claims without that of a permit, which takes no place."""
+    return tuple([claim for claim in claims if claim.mode != COUNTED])
+
+
 def _claims(value: object) -> tuple[Claim, ...]:
-    """Return checked claims without that of a permit, which takes no place."""
-    return tuple([claim for claim in parse_claims(value) if claim.mode != COUNTED])
+    return without_permits(parse_claims(value))
 
 
 def _placed(claims: tuple[Claim, ...] | None) -> tuple[Claim, ...] | None:
-    """Return claims without that of a permit; None if they have not changed."""
-    return None if claims is None else tuple([claim for claim in claims if claim.mode != COUNTED])
+    return None if claims is None else without_permits(claims)
 
 
 def _edges(value: object) -> tuple[Dependency, ...]:
@@ -169,7 +176,8 @@ class TraceEvent:
         state: the job's state since then, one of `JobState`, where the kind leaves it open: a job that is put back as
             QUEUED keeps its place, as SCHEDULED it has none.
         old: its state before.
-        claims: where it belongs since then, if that has changed.
+        claims: where it belongs since then, if that has changed; on the first event of a job it may stand for its
+            description.
         cause: why.
 
     Raises:
@@ -197,9 +205,62 @@ class TraceEvent:
             at_ms=event.at_ms,
             state=_word(event.new),
             old=_word(event.old),
+            claims=event.claims,
             cause=event.cause,
         )
 
 
 def _word(state: JobState | None) -> str | None:
     return None if state is None else state.value
+
+
+# --- what users pass -------------------------------------------------------------------------------------------------
+
+
+def listed(value: object, parameter: str) -> Iterable[object]:
+    """
+    Return what a user passes as a list.
+
+    Raises:
+        InvalidTraceError: it is a text, a mapping, or nothing to go through.
+    """
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise InvalidTraceError(f"{parameter} must be a list, got {type(value).__name__}: {shown(value)}")
+    return value
+
+
+def read_jobs(jobs: object) -> Iterator[TraceJob]:
+    """
+    Yield jobs as a trace has them.
+
+    Raises:
+        InvalidTraceError: one is neither a `TraceJob` nor a `JobSpec` nor a `JobRecord`.
+    """
+    for number, job in enumerate(listed(jobs, "jobs")):
+        if isinstance(job, (JobSpec, JobRecord)):
+            yield TraceJob.of(job)
+        elif isinstance(job, TraceJob):
+            yield job
+        else:
+            raise InvalidTraceError(
+                f"jobs[{number}] must be a TraceJob, as TraceJob.of makes one, a JobSpec or a JobRecord, got "
+                f"{type(job).__name__}: {shown(job)}"
+            )
+
+
+def read_events(events: object) -> Iterator[TraceEvent]:
+    """
+    Yield events as a trace has them.
+
+    Raises:
+        InvalidTraceError: one is neither a `TraceEvent` nor an `Event`.
+    """
+    for number, event in enumerate(listed(events, "events")):
+        if isinstance(event, Event):
+            yield TraceEvent.of(event)
+        elif isinstance(event, TraceEvent):
+            yield event
+        else:
+            raise InvalidTraceError(
+                f"events[{number}] must be a TraceEvent or an Event, got {type(event).__name__}: {shown(event)}"
+            )
