@@ -80,16 +80,15 @@ def ratio(file: str) -> float:
 
 
 def summary() -> str:
-    """Return the two lines of the README."""
+    """Return the line of the README."""
     ordered, backlog = measured("ordered"), measured("backlog")
-    others = sorted(backlog[1:], key=lambda each: each.median)
-    beside = "".join(f"; with {each.name}, after {shown(each.median)} s" for each in others)
+    others = sorted(each.median for each in backlog[1:])
     return (
-        f"- **Strictly in order over 1 000 paths**: {shown(ordered[0].median)} jobs a second, "
-        f"{shown(ratio('ordered'))} times {ordered[1].name} ({shown(ordered[1].median)}).\n"
-        f"- **{FREE} free jobs beside {shown(BACKLOG)} that need one place**, ten at once: all have run after "
-        f"{shown(backlog[0].median)} s{beside}.\n"
-        f"\nOrdered throughput: {_lowered(conditions('ordered'))} The backlog: {_lowered(conditions('backlog'))}\n"
+        f"**Figures**: {shown(ordered[0].median)} jobs a second strictly in order over 1 000 paths, "
+        f"{shown(ratio('ordered'))} times {ordered[1].name}; {FREE} free jobs beside {shown(BACKLOG)} that need one "
+        f"place have run after {shown(backlog[0].median)} s, with other queues after {shown(others[0])} to "
+        f"{shown(others[-1])} s: [performance](docs/explanation/performance.md), with the method, and what was not "
+        "reached.\n"
     )
 
 
@@ -105,10 +104,6 @@ def conditions(file: str) -> str:
         f"{trial}Median of {repeats} runs, contenders taking turns; {run['cpus']} CPUs, load average {load}, "
         f"Python {run['python']}."
     )
-
-
-def _lowered(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
 
 
 def ordered() -> str:
