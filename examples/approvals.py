@@ -76,7 +76,7 @@ async def decide(payments: list[str], chance: random.Random) -> None:
         assert counts and not await sched.signal(f"decided:{payment}", attrs.asdict(Decision("bob", grants=False)))
 
 
-async def run_what_can_be_run() -> None:
+async def drain_until_blocked() -> None:
     """Return when nothing moves without a person, or nothing is left."""
     with suppress(DrainStalledError):
         await sched.drain(timeout=60)
@@ -89,11 +89,11 @@ async def run(count: int = 20, seed: int = 1) -> dict[Outcome, int]:
     payments = [f"payment-{clock.now_ms()}-{number}" for number in range(count)]
     async with sched.worker(concurrency=2):
         jobs = await pay.enqueue_many([(f"account-{at % 3}", each) for at, each in enumerate(payments)])
-        await run_what_can_be_run()
+        await drain_until_blocked()
         waiting = (await sched.stats()).waiting_for_signals
         print(f"{len(world.mails)} mails are sent, {waiting} payments wait, and the worker has nothing to do")
         await decide(payments, random.Random(seed))
-        await run_what_can_be_run()
+        await drain_until_blocked()
         clock.advance(seconds=PATIENCE.total_seconds())
         ends = [await job.result(timeout=60) for job in jobs]
     return {end: ends.count(end) for end in ("paid", "declined", "nobody has decided")}

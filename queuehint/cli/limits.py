@@ -35,7 +35,7 @@ def list_limits(target: Target = None, namespace: Namespace = None, as_json: AsJ
             return
         rows = [
             (
-                cell(_what(one.limit)),
+                cell(_scope(one.limit)),
                 cell("each child" if one.limit.each else ""),
                 cell(_of(one.started, one.limit.most)),
                 cell(_rate_text(one.limit)),
@@ -110,7 +110,7 @@ def _given(path: str | None, task: str | None, pool: str | None) -> tuple[str, s
     return ("path", path) if pool is None else ("pool", pool)
 
 
-def _what(limit: Limit) -> str | None:
+def _scope(limit: Limit) -> str | None:
     if limit.selection is not None:
         return " ".join([str(part) for part in limit.key])
     return "(no path)" if limit.path is None else limit.path_key

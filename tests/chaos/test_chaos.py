@@ -120,7 +120,7 @@ def test_a_kind_of_fault_that_never_has_an_effect_is_found() -> None:
     assert judging.unseen_kinds([nothing]) == ["primary frozen: injected, and had no effect"]
 
 
-def test_failovers_are_read_from_what_sentinels_and_servers_say() -> None:
+def test_failovers_are_read_from_sentinel_and_server_messages() -> None:
     told = "slave 127.0.0.1:72 127.0.0.1 72 @ queuehint 127.0.0.1 71"
     back = "slave 127.0.0.1:71 127.0.0.1 71 @ queuehint 127.0.0.1 72"
     messages = [

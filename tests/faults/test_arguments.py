@@ -303,7 +303,7 @@ def shop(start_server: StartServer, namespace: str) -> Iterator[Shop]:
     shop.store.close_sync()
 
 
-def test_what_a_script_cannot_take_is_refused_and_changes_nothing(shop: Shop) -> None:
+def test_malformed_script_arguments_are_refused_and_change_nothing(shop: Shop) -> None:
     asked = list(shop.asked())
     changing = {name for name in names() if name not in QUESTIONS} - {"probe", "doctor/repair", "types"}
     assert {name for name, _ in asked} == changing
@@ -320,7 +320,7 @@ def test_a_flow_whose_name_has_two_lines_is_not_committed(shop: Shop) -> None:
     assert not shop.refuses(name, args)
 
 
-def test_a_question_refuses_what_it_cannot_take_and_never_fails_in_the_middle(shop: Shop) -> None:
+def test_malformed_question_is_refused_before_any_read(shop: Shop) -> None:
     asked = list(shop.questions())
     assert {name for name, _ in asked} == QUESTIONS
     for name, args in asked:
@@ -332,7 +332,7 @@ def test_a_question_refuses_what_it_cannot_take_and_never_fails_in_the_middle(sh
         assert shop.refuses(name, args[: COMMON - 1])
 
 
-def test_what_is_taken_leaves_a_whole_store_and_what_is_refused_changes_nothing(shop: Shop) -> None:
+def test_random_arguments_leave_a_sound_store_or_change_nothing(shop: Shop) -> None:
     asked = list(shop.asked())
     refused = 0
     for name, (now_ms, _, _, *args) in asked:

@@ -349,7 +349,7 @@ def test_a_job_in_back_off_keeps_its_place_and_all_behind_it_wait(site: Site) ->
     assert site.drain() == ["A", "B", "C", "D"]
 
 
-def test_a_job_in_back_off_that_yields_goes_behind_those_that_waited(site: Site) -> None:
+def test_yielding_job_in_backoff_queues_behind_waiting_jobs(site: Site) -> None:
     queue_up(site, on_retry="yield")
     assert site.claim() == ["A"]
     assert site.settle("A", OutcomeKind.FAILED, delay_ms=5_000) is op.Verdict.DONE

@@ -145,7 +145,7 @@ def test_every_client_follows_a_name_although_its_connections_to_the_old_primary
     figures("F-27", by="name", idle=is_idle, found_s=round(took_s, 2))
 
 
-def test_one_who_only_asks_gets_no_answer_of_an_old_primary_for_long(
+def test_reader_of_an_old_primary_soon_gets_no_answers(
     name: Name, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_session, "ROLE_EVERY_S", 0.0)

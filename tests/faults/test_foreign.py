@@ -186,7 +186,7 @@ def test_a_worker_with_few_rights_works_listens_and_answers(namespace: str, line
     figures("F-38", commands=len(COMMANDS), **both.close())
 
 
-def test_what_is_not_on_the_list_is_refused(namespace: str) -> None:
+def test_command_outside_the_acl_is_refused(namespace: str) -> None:
     client = connect(url_as(strict_server()))
     refused = [
         ("CONFIG", "GET", "*"),
@@ -426,7 +426,7 @@ def swept_rights() -> tuple[dict[str, list[str]], dict[str, set[str]]]:
 
 
 @pytest.mark.parametrize("command", IN_SCRIPTS)
-def test_a_user_who_lacks_one_right_changes_nothing(command: str, namespace: str) -> None:
+def test_user_without_one_right_changes_nothing(command: str, namespace: str) -> None:
     # Lacking from the start: `probe` sees it on connecting, or the first operation that needs it.
     server = strict_server()
     server.call("ACL", "SETUSER", "least", f"-{command}")
@@ -541,7 +541,7 @@ def test_a_record_whose_spec_cannot_be_read_is_listed_with_the_others(
     sched.close_sync()
 
 
-def test_what_is_waited_for_is_told_although_its_spec_cannot_be_read(redis_server: Server, namespace: str) -> None:
+def test_waiter_is_notified_although_its_spec_is_unreadable(redis_server: Server, namespace: str) -> None:
     sched = Scheduler(f"{redis_server.url}?namespace={namespace}")
 
     @sched.job

@@ -99,7 +99,7 @@ def test_a_new_release_goes_on_where_memory_is_full_and_loads_its_library_later(
     store.close_sync()
 
 
-def test_what_asks_first_where_memory_is_full_is_answered(start_server: StartServer, namespace: str) -> None:
+def test_claim_on_a_full_server_is_answered(start_server: StartServer, namespace: str) -> None:
     server = start_server(maxmemory=1)
     store = checks.open_store(server.url + AUTO, namespace)
     assert store.call_sync(op.Exchange("w", limit=1)).grants == ()

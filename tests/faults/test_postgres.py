@@ -310,9 +310,7 @@ def test_a_session_that_stands_still_is_left(place: Place, monkeypatch: pytest.M
     assert place.stored() == ["one", "two", "three"]
 
 
-def test_what_may_have_been_written_when_time_was_over_is_unknown(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_without_timely_reply_has_an_unknown_outcome(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     _, journal = place.open()
     monkeypatch.setattr(journal_module, "PATIENCE_S", 0.5)
     monkeypatch.setattr(session_module, "ANSWER_S", 0.3)
@@ -461,9 +459,7 @@ def test_rows_that_were_read_before_the_server_lost_them_are_named_when_they_are
     assert journal.lost() == [b"lost"]
 
 
-def test_a_restore_to_a_time_before_what_is_known_deposes_the_leader(
-    own_place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_restore_to_an_earlier_time_deposes_the_leader(own_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_module, "RECENT_ROWS", 2)
     lead, journal = own_place.open()
     journal.append(0, b"a")
@@ -535,7 +531,7 @@ def user(place: Place, *statements: str) -> Iterator[str]:
         place.run("DROP OWNED BY someone_of_test", "DROP ROLE someone_of_test")
 
 
-def test_a_user_who_may_not_make_tables_is_told_the_command(place: Place) -> None:
+def test_user_without_create_right_is_given_the_command(place: Place) -> None:
     with user(place) as name:
         with pytest.raises(BackendDeniedError, match="let its owner run `queuehint postgres ddl URL`") as caught:
             place.store(user=name).take_lead()
@@ -552,7 +548,7 @@ def test_a_user_who_may_not_make_tables_is_told_the_command(place: Place) -> Non
                 place.store(user=name).take_lead()
 
 
-def test_a_worker_needs_what_is_granted_to_it_and_no_more(place: Place) -> None:
+def test_worker_role_needs_exactly_its_grants(place: Place) -> None:
     with user(place) as name:
         place.lead().release()
         place.run(grants("queuehint", "worker", name))
@@ -597,7 +593,7 @@ def test_a_read_only_user_is_denied_by_name(place: Place) -> None:
         place.store(user=name).take_lead()
 
 
-def test_settings_of_a_user_do_not_change_what_statements_mean(place: Place) -> None:
+def test_user_settings_do_not_change_statements(place: Place) -> None:
     place.lead().release()
     with user(
         place,
@@ -630,7 +626,7 @@ def test_settings_of_a_user_do_not_change_what_statements_mean(place: Place) -> 
         (("pooled=1", "durability=process"), "off"),
     ],
 )
-def test_a_durability_is_at_least_what_was_asked_for(place: Place, options: tuple[str, ...], setting: str) -> None:
+def test_durability_is_at_least_the_requested_one(place: Place, options: tuple[str, ...], setting: str) -> None:
     configured = "off" if "pooled=1" in options else "remote_apply"
     place.run(f"ALTER DATABASE {place.database} SET synchronous_commit = '{configured}'")
     journal = place.journal(*options)
@@ -714,7 +710,7 @@ def test_a_replica_is_waited_for(own_place: Place) -> None:
     own_place.lead()
 
 
-def test_what_is_not_there_or_not_ours_is_told_apart(place: Place) -> None:
+def test_missing_and_foreign_databases_have_distinct_errors(place: Place) -> None:
     url = place.server.url_of("no_such_database")
     with pytest.raises(BackendDeniedError, match='database "no_such_database" does not exist'):
         Session(parse_url(url))

@@ -24,7 +24,7 @@ def seed() -> int:
     return found
 
 
-def test_what_jobs_see_is_what_was_committed_while_each_process_fails(tmp_path: Path, seed: int) -> None:
+def test_jobs_agree_with_commits_while_each_process_fails(tmp_path: Path, seed: int) -> None:
     with closing(Chaos(tmp_path, seed, 3)) as chaos:
         for fault in QUICK:
             chaos.more(5)

@@ -183,7 +183,7 @@ def take(journal: PostgresJournal) -> list[bytes]:
 
 
 @pytest.mark.nightly
-def test_a_transaction_of_minutes_costs_those_beside_it_nothing(place: Place) -> None:
+def test_long_transaction_does_not_slow_other_rows(place: Place) -> None:
     """Five hundred rows a second are taken as soon at the end as at the beginning."""
     journal = place.journal("durability=process")
     holder = place.connect()

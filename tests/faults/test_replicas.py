@@ -88,7 +88,7 @@ def states(handles: list[JobHandle[None]]) -> set[JobState]:
     return {handle.state_sync() for handle in handles}
 
 
-def test_what_was_answered_is_there_after_a_replica_that_lagged_was_promoted(pair: Pair) -> None:
+def test_answered_jobs_survive_promotion_of_a_lagging_replica(pair: Pair) -> None:
     sched, guest = pair.scheduler(), pair.scheduler()
     edit = sched.jobs["edit"]
     handles = [edit.enqueue_sync("d", n) for n in range(5)]
@@ -114,9 +114,7 @@ def test_what_was_answered_is_there_after_a_replica_that_lagged_was_promoted(pai
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("is_waited_for", [False, True])
-def test_a_leader_that_goes_with_the_server_is_followed_by_what_the_replica_has(
-    pair: Pair, *, is_waited_for: bool
-) -> None:
+def test_leader_lost_with_its_server_is_followed_by_the_replica(pair: Pair, *, is_waited_for: bool) -> None:
     """Also by a process that stood by, and has followed what is lost; nothing is where the replica is waited for."""
     if is_waited_for:
         pair.primary.run("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")

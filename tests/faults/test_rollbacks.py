@@ -84,9 +84,7 @@ def slow_server(start_server: StartServer, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.redis
-def test_a_server_killed_while_its_disk_is_slow_loses_up_to_two_seconds_of_what_it_acknowledged(
-    slow_server: Server, namespace: str
-) -> None:
+def test_server_killed_on_slow_disk_loses_at_most_two_seconds(slow_server: Server, namespace: str) -> None:
     """
     With `appendfsync everysec` Redis puts off writing, for up to 2 s, while the last fsync is under way.
 
@@ -140,7 +138,7 @@ def test_a_server_killed_while_its_disk_is_slow_loses_up_to_two_seconds_of_what_
 
 
 @pytest.mark.redis
-def test_the_doctor_warns_of_a_disk_too_slow_for_what_the_server_promises(slow_server: Server, namespace: str) -> None:
+def test_doctor_warns_of_a_disk_too_slow_for_its_durability(slow_server: Server, namespace: str) -> None:
     client = slow_server.client()
 
     def has_waited() -> bool:
@@ -155,9 +153,7 @@ def test_the_doctor_warns_of_a_disk_too_slow_for_what_the_server_promises(slow_s
 
 
 @pytest.mark.parametrize("durability", ["full", "process"])
-def test_a_file_answers_when_the_disk_has_what_it_acknowledges_unless_told_otherwise(
-    tmp_path: Path, durability: str
-) -> None:
+def test_file_store_acknowledges_after_the_sync_of_its_durability(tmp_path: Path, durability: str) -> None:
     counted = tmp_path / "count"
     counted.touch()
     done = subprocess.run(

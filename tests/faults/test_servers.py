@@ -363,9 +363,7 @@ def test_a_key_of_the_wrong_type_is_refused_by_its_name(redis_server: Server, na
     assert redis_server.client().get(redis_key) == b"foreign"
 
 
-def test_while_a_server_may_evict_what_runs_goes_on_and_nothing_begins(
-    start_server: StartServer, namespace: str
-) -> None:
+def test_evicting_server_finishes_running_jobs_and_begins_none(start_server: StartServer, namespace: str) -> None:
     server = start_server()
     store = checks.open_store(server.url, namespace)
     store.call_sync(op.Enqueue((checks.job("a"), checks.job("b"))))
@@ -568,7 +566,7 @@ class Short:
         return {record.spec.id for record in self.store.call_sync(op.Get(ids)).records if record is not None}
 
 
-def test_a_server_short_of_memory_drops_only_what_nobody_has_to_do_with(
+def test_server_short_of_memory_drops_only_unneeded_records(
     start_server: StartServer, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = start_server()
@@ -600,7 +598,7 @@ def test_a_server_short_of_memory_drops_only_what_nobody_has_to_do_with(
     store.close_sync()
 
 
-def test_a_full_server_drops_last_what_somebody_has_to_do_with(start_server: StartServer, namespace: str) -> None:
+def test_full_server_drops_needed_records_last(start_server: StartServer, namespace: str) -> None:
     server = start_server()
     short = Short(server, namespace)
     store = short.store

@@ -338,7 +338,7 @@ def test_a_job_that_kills_its_workers_fails_after_three_and_the_others_go_on(sit
 # --- told to stop ----------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_told_to_stop_ends_what_it_runs_and_takes_nothing_more(site: Site) -> None:
+def test_stopping_worker_finishes_running_jobs_and_claims_none(site: Site) -> None:
     crew = site.crew
     worker = crew.started(crew.worker("--grace=20"))
     site.enqueue("wait", "runs", "go", path=["doc"])
@@ -358,7 +358,7 @@ def test_a_worker_told_to_stop_ends_what_it_runs_and_takes_nothing_more(site: Si
     figures("F-14", signals=1, **facts)
 
 
-def test_a_worker_told_twice_to_stop_gives_back_what_it_runs_to_its_place(site: Site) -> None:
+def test_second_stop_signal_releases_running_jobs_to_their_places(site: Site) -> None:
     crew = site.crew
     worker = crew.started(crew.worker("--grace=60"))
     site.enqueue("work", "runs", 60_000, path=["doc"])

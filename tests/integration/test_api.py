@@ -173,7 +173,7 @@ def test_url_of_a_scheme_without_a_backend_is_refused_at_once(scheme: str) -> No
         ("nonsense", "; known are "),
     ],
 )
-def test_what_is_no_url_is_refused_at_once_with_what_was_meant(url: str, meant: str) -> None:
+def test_malformed_url_is_refused_with_a_suggestion(url: str, meant: str) -> None:
     with pytest.raises(InvalidJobError, match=f"no backend serves .*{re.escape(meant)}"):
         Scheduler(url)
 
@@ -337,7 +337,7 @@ def test_a_bad_spec_is_named_and_nothing_is_enqueued() -> None:
 
 
 @pytest.mark.parametrize("ids", ["time", "sequence"])
-def test_what_is_no_spec_is_refused(ids: str) -> None:
+def test_malformed_spec_is_refused(ids: str) -> None:
     sched, _ = scheduler(ids=ids)
     for specs in ([5], [None], ["x"], 5, None):
         with pytest.raises(InvalidJobError, match="specs"):
@@ -527,17 +527,17 @@ async def test_arguments_and_results_travel_by_their_annotations() -> None:
         return dt.datetime(2020, 1, 2, tzinfo=dt.UTC)
 
     @sched.job
-    def who() -> uuid.UUID:
+    def owner() -> uuid.UUID:
         return uuid.UUID(int=5)
 
     ops = [Op(1), Op(2, dt.datetime(2021, 1, 1, tzinfo=dt.UTC))]
     applied = await apply.enqueue(ops, dt.date(2020, 1, 1), uuid.UUID(int=1))
-    said_when, said_who = await when.enqueue(), await who.enqueue()
+    said_when, said_owner = await when.enqueue(), await owner.enqueue()
     await sched.drain()
     assert seen == [(ops, dt.date(2020, 1, 1), uuid.UUID(int=1))]
     assert await applied.result() == ops[1]
     assert await said_when.result() == dt.datetime(2020, 1, 2, tzinfo=dt.UTC)
-    assert await said_who.result() == uuid.UUID(int=5)
+    assert await said_owner.result() == uuid.UUID(int=5)
 
 
 @pytest.mark.parametrize("answer", [None, Op(9), Retry(1), Snooze(1)])
@@ -572,7 +572,7 @@ async def test_a_result_is_read_without_a_handler_as_plain_json() -> None:
     assert await other.handle(handle.id).result() == {"at": 1, "when": None}
 
 
-async def test_a_failed_jobs_result_raises_what_is_known_as_text() -> None:
+async def test_result_of_a_failed_job_raises_its_error_as_text() -> None:
     sched, _ = scheduler()
 
     @sched.job(max_attempts=1)
@@ -680,7 +680,7 @@ async def test_progress_and_log_lines_are_seen_while_the_handler_runs() -> None:
             await handle.result()
 
 
-async def test_what_was_said_last_is_kept_when_the_job_ends_at_once() -> None:
+async def test_last_log_and_progress_are_kept_when_the_job_ends() -> None:
     sched, _ = scheduler()
 
     @sched.job(max_attempts=1)

@@ -86,7 +86,7 @@ class Half:
 
 
 @for_each("name", NEVER_MEANT)
-def test_what_cannot_be_meant_is_refused_in_one_line(name: str) -> None:
+def test_malformed_argument_is_refused_in_one_line(name: str) -> None:
     call, kind, words = NEVER_MEANT[name]
     before = len(SCHED.listeners), len(SCHED._before), len(SCHED._after)
     with pytest.raises(QueueHintError) as caught:

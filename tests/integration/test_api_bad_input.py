@@ -179,7 +179,7 @@ def test_a_bad_option_of_the_decorator_is_refused_at_import(
     assert sched.handler("work") is None
 
 
-def test_a_bool_is_refused_where_it_equals_what_was_given_before() -> None:
+def test_bool_is_refused_in_place_of_an_equal_number() -> None:
     refused(lambda: job().using(max_attempts=1).using(max_attempts=True), "max_attempts", kind=TypeError)
 
 
@@ -499,7 +499,7 @@ def test_ids_and_a_path_at_once_or_neither_are_refused() -> None:
     refused(lambda: cancel(["a"], path=["b"]), "exactly one of ids, a filter and all=True", kind=TypeError)
 
 
-def test_what_cannot_be_the_last_job_of_a_path_is_refused_before_anything_is_asked() -> None:
+def test_malformed_last_job_is_refused_before_any_request() -> None:
     sched, _ = scheduler()
     close: Any = sched.close_path_sync
     work = sched.job(queue_hint=["{doc}"])(named_erase)

@@ -22,7 +22,7 @@ from tests.schedulers import Gate, memory, scheduler, until
 from tests.support import until_sync
 
 
-async def test_a_drain_whose_time_is_over_gives_back_what_it_ran_itself() -> None:
+async def test_drain_after_its_timeout_releases_its_own_running_jobs() -> None:
     sched, _ = scheduler()
     gate = Gate()
 

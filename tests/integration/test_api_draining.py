@@ -367,7 +367,7 @@ async def test_a_handler_that_waits_for_a_job_is_refused_at_once(kind: str, call
 
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
-async def test_a_handler_may_ask_for_what_is_over(kind: str) -> None:
+async def test_handler_may_wait_for_ended_jobs(kind: str) -> None:
     sched, _ = scheduler()
     work = make_job(sched)
     over = await work.enqueue("a")

@@ -24,7 +24,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 # --- queries and commands --------------------------------------------------------------------------------------------
 
 
-async def test_why_names_what_a_job_waits_for() -> None:
+async def test_why_names_the_blocking_job() -> None:
     sched, _ = scheduler()
     work = make_job(sched)
     first = await work.enqueue("a")
@@ -37,7 +37,7 @@ async def test_why_names_what_a_job_waits_for() -> None:
     assert (await first.why()).kind is ReasonKind.OVER
 
 
-async def test_why_of_a_path_names_what_waits_there_and_what_is_in_the_way() -> None:
+async def test_why_of_a_path_names_waiting_jobs_and_blockers() -> None:
     sched, _ = scheduler()
     work = make_job(sched)
     jobs = [await work.using(queue_hint=["x"], user="ann").enqueue("a") for _ in range(9)]
@@ -131,7 +131,7 @@ async def test_a_job_that_is_over_cannot_be_canceled() -> None:
     assert await handle.state() is FINISHED
 
 
-async def test_the_tree_and_can_dequeue_show_what_executes() -> None:
+async def test_tree_and_can_dequeue_show_running_jobs() -> None:
     sched, _ = scheduler()
     gate = Gate()
 
@@ -278,7 +278,7 @@ async def test_a_large_path_is_closed_with_a_last_job() -> None:
         await work.enqueue("doc")
 
 
-async def test_what_goes_first_does_so_before_the_last_job() -> None:
+async def test_waiting_jobs_precede_the_last_job_of_a_path() -> None:
     sched, _ = scheduler()
     work = make_job(sched)
     first = await work.enqueue("doc")

@@ -161,7 +161,7 @@ def test_a_place_is_made_of_the_text_of_an_argument() -> None:
 
 
 @pytest.mark.parametrize("include", [None, 1, "yes", [], object()])
-def test_what_drain_waits_for_is_said_by_yes_or_no(include: Any) -> None:
+def test_drain_include_scheduled_requires_a_bool(include: Any) -> None:
     with pytest.raises(InvalidJobError, match="include_scheduled must be bool"):
         scheduler()[0].drain_sync(include_scheduled=include)
 

@@ -36,7 +36,7 @@ def test_a_count_may_grow_by_three_percent(file: Path, row: str, column: str, mo
     assert main(arguments, lambda: _changed(row, column, 1.0)) == 0
 
 
-def test_what_has_grown_is_named_with_both_numbers(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_guard_names_increased_costs_with_both_numbers(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--file", str(file)], lambda: _changed("tick", "redis.call", 13.0))
     shown = capsys.readouterr().out
     assert "tick, redis.call: 12.00 before, 13.00 now (+8.3%)" in shown
@@ -58,7 +58,7 @@ def test_jobs_in_lines_are_shown_beside_free_ones(file: Path, capsys: pytest.Cap
     assert "exchange 64, 1,000 lines, in order / free: 1.50 of Lua instructions, 4.00 of redis.call\n" in shown
 
 
-def test_writing_accepts_what_is_counted_now(file: Path) -> None:
+def test_guard_write_accepts_the_current_counts(file: Path) -> None:
     arguments = ["--file", str(file)]
     assert main([*arguments, "--write"], lambda: _changed("tick", "redis.call", 24.001)) == 0
     assert main(arguments, lambda: TABLE) == 0
@@ -103,7 +103,7 @@ SCRIPTS = (
 
 @pytest.mark.redis
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs a redis-server")
-def test_scripts_reply_in_this_process_what_they_reply_in_redis() -> None:
+def test_embedded_scripts_reply_as_redis_does() -> None:
     pytest.importorskip("lupa.lua51")
     from benchmarks.guard.server import ScriptServer, encoded
 

@@ -49,7 +49,7 @@ def test_arguments_that_are_refused_are_in_no_message(value: Any) -> None:
         assert CANARY not in str(caught.value), f"call {number}"
 
 
-def test_of_two_jobs_of_one_id_the_fields_are_named_and_not_what_is_in_them() -> None:
+def test_duplicate_error_names_fields_without_values() -> None:
     sched, _ = scheduler()
     work = work_of(sched)
     work.using(id="x").enqueue_sync(CANARY)
@@ -61,7 +61,7 @@ def test_of_two_jobs_of_one_id_the_fields_are_named_and_not_what_is_in_them() ->
     assert CANARY not in f"{caught.value} {caught.value!r}"
 
 
-def test_what_users_hold_shows_nothing_of_what_jobs_take() -> None:
+def test_reprs_contain_no_arguments() -> None:
     sched, _ = scheduler()
     work = work_of(sched)
     handle = work.enqueue_sync(CANARY)
@@ -71,7 +71,7 @@ def test_what_users_hold_shows_nothing_of_what_jobs_take() -> None:
         assert CANARY not in f"{held!r} {held}"
 
 
-async def test_what_breaks_in_a_worker_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_worker_logs_contain_no_arguments(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
 
     async def over(handle: Any) -> bool:

@@ -71,7 +71,7 @@ def test_the_jobs_of_a_flow_are_listed_redriven_given_up_and_canceled(system: Sy
     assert system.run("ls", "--flow", "nix").exit_code == 1
 
 
-def test_what_fits_is_canceled(system: System) -> None:
+def test_cancel_by_filter_cancels_matching_jobs(system: System) -> None:
     fail_some(system)
     assert system.ok("cancel", "--user", "ann", "--yes") == f"{system.namespace}: 1 job canceled or asked to stop\n"
     assert states(system) == {"a": FAILED, "b": JobState.DEFERRED, "c": FAILED, "d": CANCELED}
@@ -80,7 +80,7 @@ def test_what_fits_is_canceled(system: System) -> None:
     assert system.sched.get_sync("b").cause == "the end"
 
 
-def test_what_waits_for_a_time_is_made_due(system: System) -> None:
+def test_run_now_makes_scheduled_jobs_due(system: System) -> None:
     edit = system.sched._jobs["edit"]
     edit.using(id="a", delay=600).enqueue_sync("doc1", "intro")
     edit.using(id="b", delay=600, user="ann").enqueue_sync("doc1", "end")
@@ -115,7 +115,7 @@ def test_two_ways_to_choose_at_once_or_none_are_refused(system: System, words: l
     assert system.run(*words, *(["--yes"] if words[0] == "cancel" else [])).exit_code == 2
 
 
-def test_a_tree_counts_what_dead_jobs_hold_and_folds_places_with_nothing_of_their_own(system: System) -> None:
+def test_tree_counts_dead_holds_and_folds_empty_places(system: System) -> None:
     fail_some(system)
     system.enqueue("edit", "doc3", "end")
     system.sched.pause_sync(["doc3"])
@@ -162,7 +162,7 @@ def test_nothing_there_is_said_with_the_namespace(system: System) -> None:
 # --- in a terminal ---------------------------------------------------------------------------------------------------
 
 
-def test_a_list_shows_task_and_place_first_and_hides_what_is_usual(system: System) -> None:
+def test_list_shows_task_and_place_first_and_hides_defaults(system: System) -> None:
     system.enqueue("edit", "doc1", "intro", id="a")
     system.enqueue("step", id="b")
     heads = drawn(records_grid(system.sched.records.list_sync()))[0].split()

@@ -58,7 +58,7 @@ def test_a_job_is_shown_with_its_errors_its_log_and_its_result(system: System) -
     assert "secret" not in shown
 
 
-def test_what_a_job_is_given_is_shown_to_who_asks_for_it(system: System) -> None:
+def test_show_prints_arguments_only_on_request(system: System) -> None:
     system.enqueue("edit", "doc1", "intro", "secret", id="a")
 
     assert "secret" in system.ok("show", "a", "--arguments")
@@ -126,7 +126,7 @@ def test_a_pause_ends_by_itself_and_is_listed(system: System) -> None:
     assert [one["path"] for one in listed()] == ["doc2"]
 
 
-def test_why_says_what_a_job_waits_for_and_what_helps(system: System) -> None:
+def test_why_prints_the_reason_and_a_way_out(system: System) -> None:
     system.enqueue("edit", "doc1", "intro", id="a")
     system.enqueue("edit", "doc1", "intro", id="b")
     system.sched.pause_sync(["doc1"])
@@ -144,7 +144,7 @@ def test_why_says_what_a_job_waits_for_and_what_helps(system: System) -> None:
     assert chain[-1]["way_out"] == way_out
 
 
-def test_why_of_a_place_says_what_waits_there_and_what_is_in_the_way(system: System) -> None:
+def test_why_of_a_place_prints_waiting_jobs_and_blockers(system: System) -> None:
     system.enqueue("edit", "doc1", "intro", id="a", user="ann")
     system.claim()
     for number in range(8):
@@ -187,7 +187,7 @@ def test_why_of_a_place_says_what_waits_there_and_what_is_in_the_way(system: Sys
 # --- one job, as it goes on ------------------------------------------------------------------------------------------
 
 
-def test_watching_tells_what_is_new_until_the_end(system: System) -> None:
+def test_watch_prints_changes_until_the_end(system: System) -> None:
     system.enqueue("step", id="a")
     (grant,) = system.claim()
     system.note(grant, "one")
@@ -224,7 +224,7 @@ def test_watching_ends_as_the_job_did(system: System) -> None:
 # --- many jobs -------------------------------------------------------------------------------------------------------
 
 
-def test_a_tree_shows_what_runs_and_waits_where(system: System) -> None:
+def test_tree_shows_running_and_waiting_jobs_by_place(system: System) -> None:
     for section in ("intro", "intro", "a:b"):
         system.enqueue("edit", "doc1", section)
     system.claim(1)
@@ -263,7 +263,7 @@ def test_a_tree_in_pages_says_how_to_go_on_and_longest_lines_come_first(system: 
     assert system.run("tree", "--order", "size").exit_code == 2
 
 
-def test_a_flow_is_drawn_with_each_job_below_those_it_waits_for(system: System) -> None:
+def test_flow_is_drawn_with_each_job_below_its_dependencies(system: System) -> None:
     step = system.sched._jobs["step"]
     with system.sched.flow_sync("f") as flow:
         first = flow.add(step.using(name="first"))
@@ -336,7 +336,7 @@ def test_top_shows_all_workers_and_the_pools_they_serve(system: System) -> None:
     assert [worker["name"] for worker in system.json("top", "--times", "1")["workers"]] == ["w2"]
 
 
-def test_what_is_shown_again_and_again_outlives_a_store_that_is_away(capsys: pytest.CaptureFixture[str]) -> None:
+def test_repeated_view_survives_an_unavailable_store(capsys: pytest.CaptureFixture[str]) -> None:
     answers: list[Any] = [{"jobs": 1}, BackendUnavailableError("no connection"), {"jobs": 2}]
 
     def look() -> tuple[Any, list[Block | str]]:
@@ -367,7 +367,7 @@ def test_an_empty_system_is_nothing_special(system: System) -> None:
 # --- orders ----------------------------------------------------------------------------------------------------------
 
 
-def test_orders_say_what_became_of_each_job(system: System) -> None:
+def test_commands_report_a_verdict_per_job(system: System) -> None:
     for name in ("a", "b", "c"):
         system.enqueue("step", id=name)
     first, second = system.claim(2)
@@ -478,7 +478,7 @@ def test_a_job_of_an_application_is_checked_and_has_its_place(
         assert said in json.loads(refused.stdout)["error"]
 
 
-def test_what_cannot_be_undone_is_asked_for_or_refused(system: System) -> None:
+def test_irreversible_command_requires_confirmation(system: System) -> None:
     system.enqueue("edit", "doc1", "intro", id="a")
     system.enqueue("edit", "doc10", "intro", id="b")
 
@@ -616,7 +616,7 @@ def test_an_application_names_its_store_itself(system: System, tmp_path: Path, m
     assert CliRunner().invoke(app, ["show", "a", "--target", f"{module}:nix"]).exit_code == 2
 
 
-def test_what_is_not_there_ends_a_command_with_1(system: System) -> None:
+def test_missing_job_exits_with_1(system: System) -> None:
     assert [system.run(*words).exit_code for words in (("show", "x"), ("why", "x"), ("watch", "x"))] == [1, 1, 1]
 
 

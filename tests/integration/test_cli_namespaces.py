@@ -80,7 +80,7 @@ def test_the_look_is_bounded_and_names_ten(start_server: StartServer, monkeypatc
     assert server.info("commandstats")["cmdstat_scan"]["calls"] == before + 1
 
 
-def test_a_user_who_may_not_scan_is_told_the_first_half(start_server: StartServer) -> None:
+def test_user_without_scan_gets_only_the_first_advice(start_server: StartServer) -> None:
     server = start_server(acl=["user default on nopass ~* &* +@all", "user ann on >secret ~* &* +@all -scan"])
     put_jobs(server, "docs")
     url = server.url.replace("redis://", "redis://ann:secret@")

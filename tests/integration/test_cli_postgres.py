@@ -25,7 +25,7 @@ def ok(*arguments: str) -> str:
     return result.stdout
 
 
-def test_ddl_prints_what_makes_the_tables_and_connects_to_nothing() -> None:
+def test_ddl_prints_table_statements_without_connecting() -> None:
     text = ok("ddl", "postgresql://nobody:secret@no.such.host/app?schema=jobs")
     assert text.startswith("BEGIN;\n")
     assert 'CREATE TABLE "jobs".journal' in text
@@ -33,7 +33,7 @@ def test_ddl_prints_what_makes_the_tables_and_connects_to_nothing() -> None:
     assert "CREATE ROLE" not in text
 
 
-def test_ddl_is_what_a_server_takes_and_roles_come_with_it(place: Place) -> None:
+def test_ddl_with_roles_is_accepted_by_a_server(place: Place) -> None:
     schema = f"jobs_{place.database}"
     text = ok("ddl", place.url(f"schema={schema}"), "--roles")
     place.run(text)
@@ -71,7 +71,7 @@ def test_migrate_moves_older_tables_on(place: Place, monkeypatch: pytest.MonkeyP
     assert (refused.exit_code, f"knows {now}" in refused.stderr) == (3, True)
 
 
-def test_the_first_tables_are_moved_on_with_what_is_in_them(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_layout_is_migrated_with_its_rows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     from queuehint.backends.postgres import layout
 
     with monkeypatch.context() as patch:
@@ -109,7 +109,7 @@ def test_a_migration_does_not_wait_for_long_behind_a_dump(place: Place, monkeypa
     assert ok("migrate", place.url()) == f"schema queuehint had layout 1 and has layout {layout.LAYOUT}\n"
 
 
-def test_drop_names_what_is_lost_and_asks(place: Place) -> None:
+def test_drop_names_lost_data_and_asks(place: Place) -> None:
     lead, journal = place.open(namespace="docs")
     journal.append(0, b"x")
     journal.append(0, b"y")
@@ -138,7 +138,7 @@ def test_drop_removes_tables_in_which_no_transaction_has_written(place: Place) -
     assert ok("drop", place.url(), "--yes") == "removed the tables in schema queuehint, with all jobs of 0 namespaces\n"
 
 
-def test_drop_leaves_what_others_have_in_the_schema(place: Place) -> None:
+def test_drop_keeps_foreign_objects_of_the_schema(place: Place) -> None:
     for number in range(SHOWN + 2):
         place.lead(namespace=f"n{number:02}").release()
     place.put("x", namespace="n00")

@@ -62,7 +62,7 @@ def test_records_are_listed_newest_first_or_oldest(system: System) -> None:
         (("--until", "1h"), []),
     ],
 )
-def test_records_are_chosen_by_what_they_are(system: System, options: tuple[str, ...], expected: list[str]) -> None:
+def test_records_are_selected_by_their_fields(system: System, options: tuple[str, ...], expected: list[str]) -> None:
     fill(system)
 
     assert ids(system.ok("ls", *options)) == expected
@@ -95,7 +95,7 @@ def test_a_listing_goes_on_where_it_was(system: System) -> None:
         ("--user", ""),
     ],
 )
-def test_what_makes_no_sense_is_refused(system: System, options: tuple[str, ...]) -> None:
+def test_contradictory_options_are_refused(system: System, options: tuple[str, ...]) -> None:
     result = system.run("ls", *options)
 
     assert result.exit_code == 2
@@ -159,7 +159,7 @@ def test_records_of_jobs_that_are_over_are_deleted(system: System) -> None:
     assert ids(system.ok("ls")) == ["d", "c", "b"]
 
 
-def test_top_shows_what_runs_and_whose_it_is(system: System) -> None:
+def test_top_shows_running_jobs_by_user(system: System) -> None:
     fill(system)
 
     shown = system.ok("top").splitlines()

@@ -106,7 +106,7 @@ def test_every_command_that_is_given_a_url_too_many_says_no_password(command: ob
         assert SECRET not in told(result)
 
 
-def test_what_the_environment_holds_is_said_no_more_than_what_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_secrets_are_masked_like_typed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUEUEHINT_URL", f"redis:/ann:{SECRET}@db")
     monkeypatch.setenv("QUEUEHINT_HEALTH_PORT", URL)
     for words in (["ls"], ["ls", "--json"], ["worker", "app:sched"], ["doctor"]):
@@ -120,7 +120,7 @@ def test_what_the_environment_holds_is_said_no_more_than_what_was_typed(monkeypa
     "words",
     [["{}"], ["tree", "{}"], ["ls", "{}"], ["ls", "--{}"], ["ls", "-t", "{}"], ["worker", "{}"], ["show", "{}"]],
 )
-def test_what_a_terminal_would_obey_is_said_by_its_code(words: list[str], sign: str) -> None:
+def test_control_characters_are_printed_as_codes(words: list[str], sign: str) -> None:
     result = run(*[word.format(f"{sign}txt.exe") for word in words])
     assert result.exit_code == 2, told(result)
     assert f"{sign}txt" not in told(result)
@@ -156,7 +156,7 @@ def test_help_for_a_narrow_terminal_has_no_boxes(monkeypatch: pytest.MonkeyPatch
             assert "--help" not in words or max(map(len, shown.splitlines())) <= int(columns)
 
 
-def test_help_and_what_is_typed_right_stay_as_they_are() -> None:
+def test_help_and_valid_commands_are_unchanged_by_masking() -> None:
     assert run("--version").exit_code == 0
     assert "Look after" not in run().stderr
     assert "Runworkers" in told(run())
@@ -164,7 +164,7 @@ def test_help_and_what_is_typed_right_stay_as_they_are() -> None:
     assert "Nosuchoption:--nothing" in told(run("ls", "--nothing"))
 
 
-def test_what_was_masked_already_stays_as_it_is() -> None:
+def test_masked_text_is_not_masked_again() -> None:
     typed._typed[:] = ["ls", "--target", URL]
     for text in ("redis://***@db:6379/0: is away", "redis://db/0?password=***, is away", "a: b@c", "at 10:30"):
         assert hidden(text) == text

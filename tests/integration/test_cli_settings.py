@@ -156,7 +156,7 @@ def test_the_next_time_of_a_paused_schedule_is_none(system: System) -> None:
     assert system.json("cron", "ls")["next_at"] is None
 
 
-def test_schedules_are_paused_resumed_and_removed_by_what_their_jobs_are(system: System) -> None:
+def test_schedule_commands_select_by_fields_of_their_jobs(system: System) -> None:
     step = system.sched._jobs["step"]
     for name, options in (
         ("a", {"user": "ann", "queue_hint": ["doc", "x"]}),

@@ -69,7 +69,7 @@ def test_a_seed_that_fails_is_told_and_fails_again(monkeypatch: pytest.MonkeyPat
         ":calm",
     ],
 )
-def test_what_is_no_world_is_refused(world: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_malformed_world_is_refused(world: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert CliRunner().invoke(app, ["simulate", world]).exit_code == 2
     with pytest.raises(SystemExit):
         main([world])

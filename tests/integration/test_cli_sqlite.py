@@ -101,7 +101,7 @@ def test_commands_look_into_a_file_and_order_its_jobs_about(folder: Path) -> Non
     sched.close_sync()
 
 
-def test_a_worker_runs_what_is_in_a_file_and_leaves_it_to_the_next(folder: Path) -> None:
+def test_worker_runs_jobs_of_a_file_and_hands_it_over(folder: Path) -> None:
     ids = enqueue(folder)
     running = worker(folder)
     assert running.stdout is not None
@@ -161,7 +161,7 @@ def test_the_doctor_of_a_file_names_jobs_that_wait_for_one_another_and_the_way_o
     assert CliRunner().invoke(app, ["doctor", url_of(folder)]).exit_code == 0
 
 
-def test_the_doctor_of_a_file_says_what_it_has_looked_at_and_that_there_is_nothing_to_put_right(folder: Path) -> None:
+def test_doctor_of_a_sound_file_lists_its_checks(folder: Path) -> None:
     enqueue(folder)
     found = CliRunner().invoke(app, ["doctor", url_of(folder), "--fix"])
     assert found.exit_code == 0
@@ -229,7 +229,7 @@ def _count_once_more(table: JobTable) -> None:
     table.trie.root.held += ONE[X]
 
 
-def _count_who_runs(table: JobTable) -> None:
+def _miscount_running(table: JobTable) -> None:
     table.trie.root.active += ONE[X]
 
 
@@ -255,7 +255,7 @@ def _withdraw_a_job(table: JobTable) -> None:
     [
         (_let_a_job_pass, "place", "job b has doc, but waits at doc if all jobs are placed anew"),
         (_count_once_more, "gate", "the gate '' should have 0 3 0 0 0 (IS IX S X, waiting) and has 0 3 0 1 0"),
-        (_count_who_runs, "gate", "the gate '' should have 0 0 0 0 (IS IX S X) of jobs that run and has 0 0 0 1"),
+        (_miscount_running, "gate", "the gate '' should have 0 0 0 0 (IS IX S X) of jobs that run and has 0 0 0 1"),
         (_turn_a_line_around, "gate", "the gate 'doc' should have b, c in its line and has c, b"),
         (_mark_a_line, "stalled", "the line at the gate 'doc' may move on, and no work is left over to move it"),
         (_withdraw_a_job, "head", "job a miscounts the gates that it waits for, or is wrongly offered"),

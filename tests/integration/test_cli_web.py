@@ -63,7 +63,7 @@ def _scheduler(url: str, namespace: str) -> Iterator[Scheduler]:
         sched.close_sync()
 
 
-def test_function_of_an_application_says_who_may_come_in(tmp_path: Path) -> None:
+def test_auth_function_of_an_application_decides_access(tmp_path: Path) -> None:
     (tmp_path / "myauth.py").write_text("def nobody(request):\n    return None\n")
     with served(f"sqlite:///{tmp_path}/jobs.db", "--auth", "myauth:nobody", PYTHONPATH=f"{ROOT}:{tmp_path}") as address:
         assert fetch(f"{address}api/v1/stats")[0] == 403

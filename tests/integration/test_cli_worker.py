@@ -365,7 +365,7 @@ def test_after_a_signal_running_jobs_end_and_no_other_begins(deployment: Deploym
 
 
 @pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`
-def test_what_does_not_end_within_the_grace_time_is_given_back(deployment: Deployment) -> None:
+def test_job_longer_than_the_grace_time_is_released(deployment: Deployment) -> None:
     process = deployment.worker("--grace=0.2")
     handle = deployment.enqueue("wait", "first")
     until(deployment.notes)
@@ -524,7 +524,7 @@ def test_a_handler_that_keeps_the_interpreter_to_itself_keeps_its_lease(deployme
 
 
 @pytest.mark.nightly
-def test_what_has_not_begun_beside_code_that_holds_the_gil_is_run_by_another_worker(deployment: Deployment) -> None:
+def test_unbegun_jobs_beside_gil_holding_code_run_elsewhere(deployment: Deployment) -> None:
     blocks = deployment.enqueue("hold_gil_on_loop", 25)
     others = [deployment.enqueue("pid", n) for n in range(3)]
     stuck = deployment.worker("--lease=2", "--concurrency=4", "--abandon-after=60")
@@ -855,7 +855,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_the_command_says_what_is_wrong_and_ends_with_2(tmp_path: Path) -> None:
+def test_usage_error_exits_with_2_and_its_reason(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     ended = command("worker", "app:sched", PYTHONPATH=os.pathsep.join([ROOT, str(tmp_path)]), QUEUEHINT_URL="memory://")
     assert ended.returncode == EXIT_USAGE
@@ -952,7 +952,7 @@ def test_a_text_line_is_one_line_whatever_its_fields_hold(caplog: pytest.LogCapt
     assert text.endswith(r"said event=x job_id='a\nb\x1b[31m' note='two words'")
 
 
-def test_a_text_line_says_nothing_twice_and_marks_what_is_bad_in_a_terminal() -> None:
+def test_text_log_line_repeats_nothing_and_colours_errors() -> None:
     made = record("job %s failed: %s", event="job.retry", job_id="a", attempt=2, error="E", error_message="no")
     made.args, made.exc_text = ("a", "E: no"), "Traceback"
     assert TextFormatter().format(made).endswith(" job a failed: E: no event=job.retry attempt=2\nTraceback")

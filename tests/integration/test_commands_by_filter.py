@@ -59,7 +59,7 @@ def test_dead_jobs_are_listed_by_filter_a_page_at_a_time() -> None:
     assert [record.number for record in sched.dead.list_sync(1, after=4)] == [5]
 
 
-async def test_what_fits_is_redriven_and_the_rest_stays() -> None:
+async def test_redrive_by_filter_leaves_other_dead_jobs() -> None:
     sched, _ = dead()
     assert await sched.dead.redrive(path=["b"], user="bob") == 1
     assert states(sched) == {QUEUED: 1, FAILED: 5}
@@ -70,7 +70,7 @@ async def test_what_fits_is_redriven_and_the_rest_stays() -> None:
     assert states(sched) == {QUEUED: 6}
 
 
-def test_what_fits_is_discarded_and_the_rest_stays() -> None:
+def test_discard_by_filter_leaves_other_dead_jobs() -> None:
     sched, _ = dead()
     assert sched.dead.discard_sync(path=["a"], limit=1) == 1
     assert states(sched, path=["a"]) == {FAILED: 2, CANCELED: 1}
@@ -95,7 +95,7 @@ def test_more_than_a_page_is_redriven_in_bounded_steps_and_no_more_than_the_limi
     assert states(sched) == {QUEUED: count + LIST_MAX + 1, FAILED: count - LIST_MAX - 1}
 
 
-async def test_what_fits_is_canceled_and_what_is_over_is_not() -> None:
+async def test_cancel_by_filter_leaves_ended_jobs() -> None:
     sched, edit = dead(2)
     edit.enqueue_many_sync([("c", n, "ann") for n in range(3)])
     edit.using(delay=60).enqueue_sync("c", 9, "ann")
@@ -141,7 +141,7 @@ def waiting(count: int = 2) -> tuple[Scheduler, Any]:
     return sched, edit
 
 
-async def test_what_waits_for_a_time_at_a_place_is_made_due_and_is_counted() -> None:
+async def test_run_now_by_path_makes_jobs_due_and_counts_them() -> None:
     sched, edit = waiting()
     await edit.using(delay=600).enqueue("c", 1, "ann")
     assert await sched.run_now(["a"]) == 2
@@ -232,7 +232,7 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
 
 
 @for_each("case", CALLS)
-def test_what_does_not_say_which_is_refused_and_nothing_is_done(case: tuple[Callable[[Any], Any], str]) -> None:
+def test_command_without_selection_is_refused_and_changes_nothing(case: tuple[Callable[[Any], Any], str]) -> None:
     call, told = case
     sched, _ = dead(1)
     with pytest.raises((InvalidJobError, InvalidJobTypeError, InvalidHintError)) as caught:
@@ -241,7 +241,7 @@ def test_what_does_not_say_which_is_refused_and_nothing_is_done(case: tuple[Call
     assert states(sched) == {FAILED: 2}
 
 
-def test_a_flow_is_redriven_with_what_was_canceled_because_of_it() -> None:
+def test_flow_is_redriven_with_its_canceled_dependents() -> None:
     sched, edit = dead(1)
     sent = sched.job(name="send", on_dependency_failure="cancel", max_attempts=1)(lambda doc: doc)
     with sched.flow_sync() as flow:

@@ -177,9 +177,7 @@ def test_a_deployed_worker_gets_ready_works_and_stops(
 
 
 @pytest.mark.parametrize("deployed", [by_compose, by_systemd, by_kubernetes])
-def test_the_command_line_takes_what_is_written_there(
-    deployed: Callable[[], Deployed], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deployment_command_line_is_accepted(deployed: Callable[[], Deployed], monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Options] = []
 
     def run(options: Options, *_: int) -> int:

@@ -226,7 +226,7 @@ def by_turns() -> list[Any]:
 
 
 @pytest.mark.parametrize("kind, whole", by_turns())
-def test_what_was_deleted_by_hand_is_named_and_put_right(kind: str, whole: bool) -> None:
+def test_doctor_finds_and_repairs_deleted_keys(kind: str, whole: bool) -> None:
     for seed in range(200):
         with Walk(seed, STYLES[seed % len(STYLES)], (2, op.BUDGET)[seed % 3 == 0]) as walk:
             for _ in range(30):
@@ -341,7 +341,7 @@ def test_where_all_is_lost_but_the_indexes_nothing_is_left(store: Store) -> None
     assert [grant.spec.id for grant in store.do(op.Exchange("w", pools=("default",), limit=5)).grants] == ["1"]
 
 
-def test_a_job_without_a_spec_is_removed_and_those_behind_it_run(store: Store) -> None:
+def test_job_without_a_spec_is_removed_and_its_followers_run(store: Store) -> None:
     store.do(op.Enqueue((job("1", "a", key="k", arguments=b"x" * 200), job("2", "a"))))
     store.do(op.Exchange("w", pools=("default",), limit=1))
     store.do(op.Enqueue((job("3", "b", key="k", on_conflict="after"),)))
@@ -783,7 +783,7 @@ def test_a_log_of_starts_that_cannot_be_so_takes_its_limit_with_it(store: Store,
     assert store.look().is_clean
 
 
-def test_a_limit_that_cannot_be_read_is_lost_and_what_waited_for_it_goes_on(store: Store) -> None:
+def test_unreadable_limit_is_removed_and_its_waiters_start(store: Store) -> None:
     limited(store)
     for damaged in (b"", b"x", b"\x93\x01\x02\x03"):
         store.server.client().hset(store.key("limits"), "=a", damaged)
@@ -806,7 +806,7 @@ def test_a_time_to_look_at_a_limit_again_that_is_not_its_own_is_put_right(store:
 
 
 @pytest.mark.parametrize("counter", ["numbers", "places", "turn", "pause", "epoch"])
-def test_a_counter_behind_what_it_gave_out_is_found_and_put_right(store: Store, counter: str) -> None:
+def test_counter_behind_its_issued_numbers_is_found_and_repaired(store: Store, counter: str) -> None:
     store.do(op.Pause(RecordFilter(path=("p",))))
     store.do(op.Enqueue((job("1", "a"), job("2", "a"), job("3", user="u"), job("4", user="v"))))
     store.do(op.Exchange("w", pools=("default",), limit=1))
@@ -818,14 +818,14 @@ def test_a_counter_behind_what_it_gave_out_is_found_and_put_right(store: Store, 
 
 
 @pytest.mark.parametrize("at", [69, 70, 71, 72])
-def test_what_the_state_says_of_timers_and_leftovers_is_compared_with_their_keys(store: Store, at: int) -> None:
+def test_timer_and_leftover_counters_are_compared_with_their_keys(store: Store, at: int) -> None:
     store.do(op.Enqueue((job("1", "a"), job("2", "a"), job("3", "b", delay_ms=1000))))
     store.do(op.Exchange("w", pools=("default",), limit=1))
     store.change_packed("meta", "state", f"value[{at}] = value[{at}] + 7")
     assert store.put_right() == {"counter"}
 
 
-def test_costs_are_counted_and_what_is_called_or_costs_too_much_is_sound(store: Store) -> None:
+def test_costs_are_verified_and_unusual_costs_are_sound(store: Store) -> None:
     store.do(op.SetLimit(Limit(path=("t",), most=3)))
     store.do(op.Enqueue((job("1", "t", "a", policy=Policy(cost=3)), job("2", "t", "b", policy=Policy(cost=2)))))
     store.do(op.Enqueue((job("3", "t", "c"),)))

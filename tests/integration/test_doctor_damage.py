@@ -237,7 +237,7 @@ def with_each_number(store: Store) -> None:
 @pytest.mark.parametrize(
     "wrong", [None, b"x", b"\x02waits\x03over\x04dead\x05nobody"], ids=["none", "no ids", "others"]
 )
-def test_what_numbers_lead_to_is_judged_by_an_index_that_is_whole(store: Store, wrong: bytes | None) -> None:
+def test_damaged_number_index_is_found_alone(store: Store, wrong: bytes | None) -> None:
     with_each_number(store)
     before, client = stored(store), store.server.client()
     if wrong is None:
@@ -376,7 +376,7 @@ def test_a_schedule_that_is_not_where_it_belongs_is_found_and_put_right(store: S
 
 
 @pytest.mark.parametrize("change", ["value[48] = 7", "value[49] = 0", "value[50] = 7", "value[50] = -1"])
-def test_what_the_state_says_of_schedules_is_found_and_put_right(store: Store, change: str) -> None:
+def test_damaged_schedule_counters_are_found_and_repaired(store: Store, change: str) -> None:
     before = with_schedules(store)
     store.change_packed("meta", "state", change)
     assert store.put_right() == {"counter"}

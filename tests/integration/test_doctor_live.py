@@ -250,7 +250,7 @@ def test_where_the_clock_of_the_server_went_back_it_is_put_right_first(redis_ser
     backend.close_sync()
 
 
-def test_what_was_told_to_wait_by_a_clock_that_was_ahead_waits_from_now(redis_server: Server, namespace: str) -> None:
+def test_waits_set_by_a_fast_clock_restart_from_now(redis_server: Server, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
     store = Store(backend, FakeClock(), redis_server, namespace)
     client: Any = redis_server.client()

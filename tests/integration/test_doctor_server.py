@@ -67,7 +67,7 @@ def test_a_replica_is_an_error_and_its_jobs_are_looked_at_all_the_same(start_ser
 
 
 @pytest.mark.parametrize("fsync, durability", [("always", "D2"), ("everysec", "D1"), ("no", "D0")])
-def test_what_a_server_can_lose_is_told(start_server: StartServer, fsync: str, durability: str) -> None:
+def test_doctor_reports_the_durability_of_a_server(start_server: StartServer, fsync: str, durability: str) -> None:
     server = start_server(appendonly="yes", appendfsync=fsync)
     backend = RedisBackend(parse_url(server.url))
     report = diagnose(backend)

@@ -136,7 +136,7 @@ async def test_a_second_stop_at_once_ends_the_grace_time_of_the_first() -> None:
     assert await handle.state() is JobState.QUEUED
 
 
-async def test_what_fails_around_a_handler_fails_the_attempt_and_frees_its_slot() -> None:
+async def test_failure_around_a_handler_fails_the_attempt_and_frees_slots() -> None:
     def closes_badly() -> Iterator[None]:
         try:
             yield
@@ -330,7 +330,7 @@ def test_an_exclusive_of_a_far_store_renews_by_itself_the_second_time_too(monkey
         assert not held.lost
 
 
-async def test_what_is_due_is_done_for_one_who_waits_where_no_worker_runs() -> None:
+async def test_waiting_caller_does_due_work_without_workers() -> None:
     sched = Scheduler("memory://")
 
     @sched.job(start_within=0.01)
@@ -357,7 +357,7 @@ async def test_a_drain_is_stalled_though_a_job_is_scheduled_that_it_does_not_wai
         await sched.drain()
 
 
-async def test_what_a_handler_left_in_the_background_may_wait_for_jobs_once_it_has_ended() -> None:
+async def test_background_task_of_an_ended_handler_may_wait_for_jobs() -> None:
     sched, _ = scheduler()
     left: list[asyncio.Task[int]] = []
     ended = asyncio.Event()

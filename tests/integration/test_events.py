@@ -83,7 +83,7 @@ def test_a_stream_may_be_read_without_a_loop(sched: Scheduler) -> None:
 
 
 @pytest.mark.redis
-def test_a_stream_waits_for_what_is_yet_to_happen(sched: Scheduler) -> None:
+def test_stream_blocks_until_the_next_event(sched: Scheduler) -> None:
     work = a_job(sched)
     events = sched.events_sync()
     events.__enter__()
@@ -172,7 +172,7 @@ def test_a_stream_goes_on_where_another_one_has_ended() -> None:
     assert [next(again).id, next(again).id] == [handles[1].id, handles[2].id]
 
 
-def test_what_a_stream_has_missed_is_counted_and_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_stream_counts_and_logs_missed_events(caplog: pytest.LogCaptureFixture) -> None:
     sched, clock = scheduler()
     work = a_job(sched)
     with sched.events_sync() as events:
@@ -408,7 +408,7 @@ def test_a_store_that_cannot_be_asked_is_said_once_and_asked_again(
     assert "away" in record.getMessage()
 
 
-def test_what_cannot_be_called_is_no_listener() -> None:
+def test_non_callable_listener_is_refused() -> None:
     with pytest.raises(InvalidJobTypeError, match="callable"):
         Scheduler("memory://").on("failed", 1)  # type: ignore[call-overload]
 

@@ -177,7 +177,7 @@ def test_a_shallow_clone_will_do(repository: Path, tmp_path: Path) -> None:
 
 
 @needs_git
-def test_the_command_says_what_it_found(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_command_prints_its_findings(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert replay_history.main(["--repo", str(repository), "--delay", "0", "--quiet", "--every", "3"]) == 0
     output = capsys.readouterr().out
     assert "the book, 14 commits" in output
@@ -211,7 +211,7 @@ def test_the_bundled_history_is_replayed_in_order() -> None:
     assert summary.greatest == 16
 
 
-def test_the_bundled_history_is_what_its_generator_makes() -> None:
+def test_bundled_history_equals_its_generator() -> None:
     bundled = json.loads(gzip.decompress(replay_history.BUNDLED.read_bytes()))
     assert bundled == json.loads(json.dumps(make_history.make_history()))
 
@@ -360,7 +360,7 @@ def test_a_progress_bar_is_drawn_with_and_without_rich(
     assert output.out == ""
 
 
-def test_a_terminal_shows_folders_in_parallel_between_barriers_and_then_what_was_proved() -> None:
+def test_terminal_shows_parallel_folders_between_barriers_and_the_verdict() -> None:
     pytest.importorskip("rich")
     program = [str(ROOT / "examples" / "replay_history.py"), "--history", str(replay_history.BUNDLED)]
     with Terminal("--limit", "6", "--every", "2", "--delay", "1", program=program, columns=80) as terminal:
@@ -539,7 +539,7 @@ async def test_edits_of_a_section_are_in_order() -> None:
         assert reply["sections"]["1"] == "".join(f"{number} " for number in range(1, 50, 2))
 
 
-async def test_a_snapshot_has_what_came_before_it_and_nothing_after() -> None:
+async def test_snapshot_contains_exactly_the_earlier_edits() -> None:
     async with served():
         await documents.sched.pause(["doc1"])
         edits = []
@@ -565,7 +565,7 @@ async def test_a_snapshot_has_what_came_before_it_and_nothing_after() -> None:
         assert reply == {"sections": {"a": "alate", "b": "b", "c": "c"}, "snapshot": "a\n\nb\n\nc"}
 
 
-async def test_names_may_hold_what_a_path_separates_with() -> None:
+async def test_document_names_may_contain_path_separators() -> None:
     async with served():
         await request("POST", "/documents/a%2Fb%3Ac/sections/%C3%9C", {"insert": "x"})
         await documents.sched.drain(timeout=10)
@@ -595,7 +595,7 @@ async def test_names_may_hold_what_a_path_separates_with() -> None:
         ("POST", "/documents/doc1/sections/a", b" " * 1_000_001, 413),
     ],
 )
-async def test_what_cannot_be_done_is_answered_so(method: str, path: str, body: Any, status: int) -> None:
+async def test_impossible_request_gets_an_error_reply(method: str, path: str, body: Any, status: int) -> None:
     async with served():
         answered, reply = await request(method, path, body)
         assert answered == status
@@ -648,7 +648,7 @@ def test_an_import_is_checked_then_loaded_in_parallel_then_summed_up() -> None:
     assert imports.greatest_at_once(spans) >= max(map(len, imports.FILES.values()))
 
 
-def test_the_import_draws_what_ran_when(capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_draws_a_timeline_of_its_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     assert imports.main() == 0
     output = capsys.readouterr().out
     rows = [line for line in output.splitlines() if line.endswith("|")]

@@ -264,7 +264,7 @@ def test_a_link_to_the_file_is_the_file(place: Place, kind: type[App]) -> None:
 
 
 @EACH_APP
-def test_a_file_without_the_tables_says_what_to_do(place: Place, kind: type[App]) -> None:
+def test_file_without_tables_names_the_command_to_create_them(place: Place, kind: type[App]) -> None:
     with place.app(kind) as app:
         app.do(app.begin)
         with pytest.raises(Exception, match=r"no such table: main.queuehint_inbox") as raised:
@@ -538,7 +538,7 @@ def test_how_often_an_inbox_is_looked_into_follows_from_how_long_a_row_is_coming
     assert inbox.looks_every_s == LOOKS_EVERY_S
 
 
-def test_what_is_no_ring_is_one_after_a_commit(place: Place) -> None:
+def test_malformed_ring_does_not_stop_the_bell(place: Place) -> None:
     place.sched.stats_sync()
     inbox: Inbox = place.sched.backend._journal._inbox  # type: ignore[attr-defined]
     noted = inbox._coming.newest
@@ -745,7 +745,7 @@ def test_a_file_without_a_log_gets_one_once_nobody_reads_it(place: Place, monkey
     assert asked(place.path, "PRAGMA journal_mode") == [("wal",)]
 
 
-def test_what_an_application_does_with_its_file_does_no_harm(place: Place, tmp_path: Path) -> None:
+def test_foreign_statements_on_the_file_are_harmless(place: Place, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     place.made()
     with contextlib.closing(sqlite3.connect(place.path, timeout=20, isolation_level=None)) as db:
@@ -778,7 +778,7 @@ def test_what_an_application_does_with_its_file_does_no_harm(place: Place, tmp_p
     assert place.ran == [("d1", n) for n in range(3)], "what was committed when the copy was made"
 
 
-def test_a_backup_that_is_put_back_under_a_leader_is_what_counts(
+def test_backup_restored_under_a_leader_takes_effect(
     place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = tmp_path / "copy.db"
@@ -826,7 +826,7 @@ def test_a_leader_whose_journal_is_replaced_again_and_again_is_waited_for_as_lon
     assert place.ran == [("d2", 0)]
 
 
-def test_a_backup_of_before_the_last_snapshot_is_what_counts(place: Place, tmp_path: Path) -> None:
+def test_backup_older_than_the_last_snapshot_takes_effect(place: Place, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     place.save.enqueue_sync("d1", 1)
     place.sched.close_sync()
@@ -928,7 +928,7 @@ def test_a_file_that_is_attached_to_another_one_is_refused(place: Place, tmp_pat
             place.save.within(db).enqueue_sync("d1")
 
 
-def test_a_transaction_that_has_read_an_older_state_is_told_what_to_do(place: Place) -> None:
+def test_transaction_on_a_stale_read_names_the_remedy(place: Place) -> None:
     place.made()
     with contextlib.closing(sqlite3.connect(place.path, isolation_level=None, timeout=5)) as db:
         db.execute("BEGIN")

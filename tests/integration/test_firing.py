@@ -51,7 +51,7 @@ def counted(backend: Store) -> int:
     return backend.call_sync(op.CountJobs()).states[JobState.QUEUED]  # type: ignore[no-any-return]
 
 
-def test_what_somebody_else_has_fired_meanwhile_is_passed_over() -> None:
+def test_schedule_fired_elsewhere_meanwhile_is_skipped() -> None:
     backend = Store()
     assert run_steps_sync(backend, store(defined("s")))
     backend.clock.advance(ms=1000)
@@ -173,7 +173,7 @@ async def test_a_definition_that_is_refused_holds_up_no_other(caplog: pytest.Log
     assert [record.message for record in caplog.records] == ["schedule large cannot be stored"]
 
 
-async def test_definitions_are_stored_once_and_then_only_what_is_due_is_asked_for() -> None:
+async def test_definitions_are_stored_once_then_only_due_schedules_are_queried() -> None:
     backend = Store()
     keeper = Timekeeper(backend, lambda: [defined("s")])
     for due in (False, False, True, False):
@@ -183,7 +183,7 @@ async def test_definitions_are_stored_once_and_then_only_what_is_due_is_asked_fo
     assert asked == [op.ListSchedules, op.PutSchedule, op.DueSchedules, op.DueSchedules]
 
 
-async def test_what_comes_to_be_due_while_schedules_are_looked_at_is_fired_at_once() -> None:
+async def test_schedule_due_during_a_firing_is_fired_at_once() -> None:
     backend = Store()
     call = backend.call
     looked, answers = asyncio.Event(), asyncio.Event()

@@ -46,7 +46,7 @@ def changes(asked: list[Any]) -> list[Any]:
 # --- through the scheduler -------------------------------------------------------------------------------------------
 
 
-async def test_jobs_run_after_what_they_take_from_and_get_its_result() -> None:
+async def test_flow_jobs_run_after_their_dependencies_and_get_their_results() -> None:
     shop = Shop()
     async with shop.sched.flow() as flow:
         head = flow.add(shop.step, "head")
@@ -332,7 +332,7 @@ def test_the_id_of_another_job_is_not_taken_for_a_nodes_name() -> None:
     assert shop.edges(other, last) == [["a"], ["a", "b", "extract"]]
 
 
-async def test_drawn_ids_are_those_of_the_nodes_after_the_submission() -> None:
+async def test_drawn_ids_are_assigned_to_nodes_after_the_submission() -> None:
     shop = Shop(ids="sequence")
     async with shop.sched.flow() as flow:
         head = flow.add(shop.number, 20)
@@ -443,7 +443,7 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], error: type[Ex
         Shop().step.using(**options)
 
 
-def test_what_was_given_to_wait_for_may_be_nothing() -> None:
+def test_empty_after_adds_no_dependency() -> None:
     shop = Shop()
     assert shop.step.using(after=[], when="done").spec().depends_on == ()
     assert shop.step.using(after=["a"]).using(after=None).spec().depends_on == ()
@@ -563,7 +563,7 @@ def test_as_many_parts_of_one_result_may_be_taken_as_there_are_templates() -> No
     assert shop.edges(end, plain) == [["step"]] * 2
 
 
-async def test_a_node_in_place_of_its_result_is_refused_with_what_was_meant() -> None:
+async def test_node_given_for_its_result_is_refused_with_a_suggestion() -> None:
     shop = Shop()
     async with shop.sched.flow("f") as flow:
         node = flow.add(shop.step.using(name="rows"), "head")
@@ -718,7 +718,7 @@ def test_results_come_in_order_of_number() -> None:
         assert list(flow.result_sync()) == list(shop.sched.get_flow(flow.id).result_sync()) == ["free", "late"]
 
 
-async def test_the_end_of_the_last_job_wakes_who_waits_for_the_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_end_of_the_last_job_wakes_flow_waiters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_handle, "POLL_MIN_S", 3600)
     monkeypatch.setattr(flow_handle, "POLL_MAX_S", 3600)
 

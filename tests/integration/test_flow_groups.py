@@ -39,7 +39,7 @@ def test_the_nodes_of_a_group_have_its_name_before_theirs() -> None:
     assert flow.stats_sync().total == 4
 
 
-def test_what_waits_for_a_group_waits_for_those_nobody_in_it_waits_for() -> None:
+def test_dependent_of_a_group_waits_for_its_final_jobs() -> None:
     shop = Shop()
     with shop.sched.flow_sync() as flow:
         inner = flow.flow("inner")
@@ -53,7 +53,7 @@ def test_what_waits_for_a_group_waits_for_those_nobody_in_it_waits_for() -> None
     assert {edge.name for edge in late.record_sync().spec.depends_on} == {"inner_x", "inner_y"}
 
 
-def test_what_a_group_waits_for_is_for_those_that_wait_for_nobody_in_it() -> None:
+def test_dependencies_of_a_group_apply_to_its_first_jobs() -> None:
     shop = Shop()
     outside = shop.step.using(id="outside").enqueue_sync()
     with shop.sched.flow_sync() as flow:
@@ -94,7 +94,7 @@ def test_an_edge_between_groups_counts_in_the_group_they_are_in() -> None:
     assert shop.edges(one, two, end) == [["first"], ["o.a.step"], ["o.b.step"]]
 
 
-def test_a_group_without_nodes_is_as_if_what_it_waits_for_stood_there() -> None:
+def test_empty_group_passes_on_its_dependencies() -> None:
     shop = Shop()
     with shop.sched.flow_sync() as flow:
         first = flow.add(shop.step.using(name="first"))
@@ -120,7 +120,7 @@ def test_many_groups_without_nodes_are_gone_through_once_each() -> None:
     assert shop.edges(end) == [["first"]]
 
 
-def test_a_group_cannot_wait_for_what_it_is_in() -> None:
+def test_group_that_depends_on_an_enclosing_one_is_refused() -> None:
     shop = Shop()
     with shop.sched.flow_sync("f") as flow:
         inner = flow.flow("inner")
@@ -212,7 +212,7 @@ class Pipeline:
         self.load: Any = load
 
 
-async def test_a_task_runs_after_those_it_depends_on_with_their_results() -> None:
+async def test_task_runs_after_its_declared_dependencies_with_their_results() -> None:
     line = Pipeline()
     flow = await line.sched.run(line.load, source="db", target="file")
     assert isinstance(flow, FlowHandle)
@@ -304,7 +304,7 @@ def test_a_long_chain_of_tasks_needs_no_recursion() -> None:
     assert flow.stats_sync().total == 3000
 
 
-def test_odd_parameters_get_what_they_can() -> None:
+def test_unusual_parameters_receive_matching_results() -> None:
     sched, _ = scheduler()
 
     @sched.job
@@ -352,7 +352,7 @@ def test_in_a_flow_a_task_waits_for_the_nodes_of_the_tasks_it_names() -> None:
     assert len(edges[1]) == 3
 
 
-def test_a_task_in_a_group_waits_for_those_in_it_before_those_above() -> None:
+def test_task_in_a_group_prefers_dependencies_of_that_group() -> None:
     line = Pipeline()
     with line.sched.flow_sync() as flow:
         outer = flow.add(line.extract, "outer")

@@ -32,7 +32,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 # --- state and results -----------------------------------------------------------------------------------------------
 
 
-async def test_the_result_is_what_nobody_in_the_flow_waits_for() -> None:
+async def test_result_of_a_flow_collects_its_final_jobs() -> None:
     shop = Shop()
     async with shop.sched.flow() as flow:
         head = flow.add(shop.number, 1)

@@ -104,7 +104,7 @@ async def test_a_large_flow_takes_effect_at_once() -> None:
             await sched.get_flow("nowhere").state()
 
 
-async def test_what_a_failed_job_stopped_goes_on_after_its_redrive() -> None:
+async def test_dependents_of_a_failed_job_run_after_its_redrive() -> None:
     async with opened() as sched:
         broken = [True]
 
@@ -178,7 +178,7 @@ async def test_values_are_shared_for_a_time() -> None:
         await sched.backend.call(Tick())
 
 
-async def test_what_cannot_be_is_refused_and_nothing_is_enqueued() -> None:
+async def test_malformed_flow_is_refused_and_enqueues_nothing() -> None:
     async with opened() as sched:
 
         @sched.job
@@ -195,7 +195,7 @@ async def test_what_cannot_be_is_refused_and_nothing_is_enqueued() -> None:
         assert sum((await sched.stats()).states.values()) == 0
 
 
-def test_tasks_run_with_what_they_depend_on_from_plain_code() -> None:
+def test_sync_run_executes_tasks_with_their_dependencies() -> None:
     sched = Scheduler(f"{shared_server().url}?namespace={new_namespace('flow')}")
 
     @sched.job

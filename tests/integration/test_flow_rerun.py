@@ -92,7 +92,7 @@ class Import:
         return await (await self.flow.job("send")).result(timeout=20)
 
 
-async def test_a_summary_runs_again_once_what_had_failed_is_repaired(sched: Scheduler) -> None:
+async def test_summary_reruns_after_its_failed_inputs_are_redriven(sched: Scheduler) -> None:
     it = Import(sched, bad=(2,))
     async with sched.worker():
         await it.over()
@@ -120,7 +120,7 @@ async def test_a_job_runs_again_with_all_that_follows_from_it(sched: Scheduler) 
         await sched.get_flow("nobody").rerun("check")
 
 
-async def test_alone_it_leaves_what_depends_on_it(sched: Scheduler) -> None:
+async def test_rerun_without_downstream_leaves_dependents(sched: Scheduler) -> None:
     it = Import(sched)
     async with sched.worker():
         await it.over()
@@ -155,7 +155,7 @@ async def test_one_that_follows_and_runs_is_named(sched: Scheduler) -> None:
     assert set(it.ran.values()) == {1}
 
 
-async def test_what_waits_for_a_dead_job_that_runs_again_goes_on_waiting(sched: Scheduler) -> None:
+async def test_dependent_of_a_rerun_dead_job_keeps_waiting(sched: Scheduler) -> None:
     @sched.job(max_attempts=1)
     async def shaky(fails: list[int]) -> int:
         if fails:
@@ -299,7 +299,7 @@ async def test_records_that_change_all_the_time_are_told(sched: Scheduler, monke
         ({"job": "send", "steps": "all"}, InvalidJobError, "steps"),
     ],
 )
-async def test_what_is_asked_for_wrongly_is_refused_by_name(options: Any, error: type[Exception], named: str) -> None:
+async def test_malformed_rerun_is_refused_by_name(options: Any, error: type[Exception], named: str) -> None:
     sched = Scheduler()
     it = Import(sched)
     with pytest.raises(error, match=named):

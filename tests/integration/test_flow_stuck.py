@@ -115,7 +115,7 @@ async def test_one_that_waits_for_a_job_of_elsewhere_or_for_its_children_can_go_
             gate = Gate()
 
 
-async def test_what_holds_a_flow_may_be_a_job_of_elsewhere() -> None:
+async def test_flow_may_be_stuck_behind_jobs_of_other_flows() -> None:
     shop = Shop()
     strangers = [await shop.fail.enqueue() for _ in range(12)]
     async with shop.sched.flow() as flow:
@@ -127,7 +127,7 @@ async def test_what_holds_a_flow_may_be_a_job_of_elsewhere() -> None:
     assert (await flow.stats()).held_by == tuple(stranger.id for stranger in strangers[:10])
 
 
-async def test_a_job_behind_the_place_of_a_dead_one_is_stuck_and_so_is_what_waits_for_it() -> None:
+async def test_job_behind_a_held_place_and_its_dependents_are_stuck() -> None:
     shop = Shop()
     dead = await shop.fail.using(queue_hint=["a"], on_dead="hold").enqueue()
     async with shop.sched.flow() as flow:

@@ -33,7 +33,7 @@ each_binary = pytest.mark.parametrize("binary", BINARIES or [None], ids=str)
 
 
 @each_binary
-def test_a_server_that_is_killed_comes_back_on_its_port_with_what_it_kept(binary: Any) -> None:
+def test_killed_server_restarts_on_its_port_with_its_data(binary: Any) -> None:
     with Server(binary, appendonly="yes", appendfsync="always") as server:
         port, pid = server.port, server.pid
         server.client().set("key", "value")
@@ -255,7 +255,7 @@ sys.exit(3)
 
 
 @pytest.mark.skipif(prefork.IS_REAL, reason="nothing is forked")
-def test_a_forked_process_finds_what_one_that_is_started_finds(tmp_path: Path) -> None:
+def test_forked_process_sees_the_same_environment_as_a_started_one(tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text(TOLD)
     told = []
     for is_real in (True, False):
@@ -398,7 +398,7 @@ def test_a_blackhole_swallows_and_stays_silent(
         client.connection_pool.release(link)
 
 
-def test_what_is_on_hold_arrives_even_when_its_sender_has_gone(
+def test_request_on_hold_arrives_after_its_sender_left(
     server: Server, proxy: Proxy, client: redis.Redis, namespace: str
 ) -> None:
     link: Any = client.connection_pool.get_connection()

@@ -262,9 +262,7 @@ def test_a_guest_that_begins_to_run_jobs_on_the_connection_it_has_is_left_the_le
     assert (leads(first), leads(second)) == (False, True)
 
 
-def test_leases_of_guests_go_on_when_another_process_leads_and_those_of_the_dead_leader_end(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_guest_leases_survive_a_new_leader_and_dead_ones_end(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     leader, guest, next_one = table.open(), table.open(), table.open()
     leader.adopt(list)
     leader.call_sync(op.Enqueue((job("a", ["a"]), job("b", ["b"]))))
@@ -336,7 +334,7 @@ def test_a_guest_is_woken_by_the_leader(table: Table) -> None:
     asyncio.run(cancel())
 
 
-async def test_who_waits_goes_on_when_the_file_is_left_to_another(table: Table) -> None:
+async def test_waiters_survive_a_handover_of_the_file(table: Table) -> None:
     url = f"sqlite:///{table.path}?durability=process"
     front, back = Scheduler(url), Scheduler(url)
 
@@ -409,7 +407,7 @@ def test_a_refusal_that_is_lost_is_told_again(table: Table, lost: list[bytes]) -
 
 
 @pytest.mark.parametrize("is_snapshot", [False, True], ids=["journal", "snapshot"])
-def test_the_next_leader_knows_what_the_one_before_has_answered(table: Table, is_snapshot: bool) -> None:
+def test_next_leader_knows_answers_of_the_previous_one(table: Table, is_snapshot: bool) -> None:
     leader, guest = table.have(), table.open()
     leader.call_sync(op.Enqueue((job("d", ["d"]), job("e", ["e"]))))
     begun = threading.Event()
@@ -707,7 +705,7 @@ def test_bytes_that_are_no_request_do_no_harm(table: Table, message: bytes, capl
     ],
     ids=range(20),
 )
-def test_what_is_no_request_is_refused_by_name(
+def test_malformed_request_is_refused_by_name(
     table: Table, message: bytes, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with is_left_alone(table, caplog), closing(connected(table)) as connection:
@@ -830,9 +828,7 @@ def test_changes_that_wait_for_others_are_begun_when_these_are_answered(
         assert sorted(call for _, call, _ in heard(connection, 50)) == list(range(50))
 
 
-async def test_a_call_is_sent_at_once_if_no_other_is_under_way_and_else_with_those_of_its_turn(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_guest_call_is_sent_at_once_or_with_its_turn(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.have()
     guest = table.open()
     await guest.call(op.Peek())

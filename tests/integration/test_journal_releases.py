@@ -158,9 +158,7 @@ def test_a_question_is_answered_as_before_if_the_row_that_grants_cannot_be_writt
     assert record(shelf.reopen(), "a").state is STARTED
 
 
-def test_what_cannot_be_written_for_long_loads_the_engine_again_once(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_unwritable_journal_reloads_the_engine_once(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     store = shelf.open()
     free(store, "a")
     blocked = Blocked(monkeypatch, BackendFullError("no room"))
@@ -181,9 +179,7 @@ def test_what_cannot_be_written_for_long_loads_the_engine_again_once(
     assert len(loaded) == 1
 
 
-def test_what_fails_in_a_group_that_grants_is_not_written_nor_what_comes_after_it(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failure_in_a_granting_group_leaves_it_unwritten(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     store = shelf.open()
     free(store, "a", "b")
     apply = Engine.apply
@@ -220,9 +216,7 @@ def test_a_release_that_decides_otherwise_than_it_did_says_so_and_follows(
     assert f"release {release()} granted jobs otherwise when it was replayed" in caplog.text
 
 
-def test_a_row_of_the_same_release_that_grants_what_may_not_run_is_damage(
-    shelf: Shelf, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_invalid_grant_of_the_same_release_is_damage(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     store = shelf.open()
     enqueue(store, "a", "b")
     claim(store)
@@ -255,7 +249,7 @@ def ahead_of_b(shelf: Shelf) -> Grant:
     return grant
 
 
-def test_another_release_follows_what_was_granted_and_makes_a_snapshot(
+def test_other_release_replays_earlier_grants_and_makes_a_snapshot(
     shelf: Shelf, caplog: pytest.LogCaptureFixture
 ) -> None:
     grant = ahead_of_b(shelf)
@@ -348,7 +342,7 @@ def test_a_request_that_is_repeated_to_another_release_gets_the_first_answer(she
         assert [each.spec.id for each in claim(again)] == ["c"]
 
 
-def test_tokens_of_another_release_are_those_that_it_has_drawn(shelf: Shelf) -> None:
+def test_replay_restores_tokens_drawn_by_another_release(shelf: Shelf) -> None:
     store = shelf.open()
     free(store, "a", "b")
     grants = claim(store, 2)
@@ -529,7 +523,7 @@ def standing() -> Iterator[Callable[[JournalBackend], None]]:
         thread.join()
 
 
-def test_one_that_stands_by_follows_nothing_of_another_release_and_leads_by_what_was_granted(
+def test_standby_of_another_release_follows_nothing_and_leads_by_grants(
     shelf: Shelf,
     standing: Callable[[JournalBackend], None],
     monkeypatch: pytest.MonkeyPatch,

@@ -109,7 +109,7 @@ async def test_headers_of_the_moment_are_asked_for_at_each_enqueue() -> None:
         ({"headers": (("a", "1"), ("a", "2"))}, InvalidJobError, "headers names 'a' twice"),
     ],
 )
-def test_what_is_wrong_is_named_before_anything_is_asked(options: Any, error: Any, said: str) -> None:
+def test_malformed_label_is_named_before_any_request(options: Any, error: Any, said: str) -> None:
     sched = shop()
     with pytest.raises(error, match=said):
         job(sched, "render").using(**options)
@@ -121,7 +121,7 @@ def test_what_is_wrong_is_named_before_anything_is_asked(options: Any, error: An
     assert sched._backend is None
 
 
-async def test_what_a_child_would_carry_is_bounded_with_what_its_parent_has() -> None:
+async def test_labels_of_a_child_are_bounded_with_inherited_ones() -> None:
     sched = shop()
     sched.headers_from(lambda _: {"a": "x" * 4000})
     with pytest.raises(InvalidJobError, match="the limit is 4096"):

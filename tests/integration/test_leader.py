@@ -34,7 +34,7 @@ def test_nothing_leads_for_a_store_that_nothing_can_lead_for(url: str, options: 
     assert leader_for(Scheduler(url, **options), None, None) is None
 
 
-def test_what_leads_keeps_records_for_as_long_as_the_application_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leader_keeps_records_by_the_retention_of_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[JournalBackend] = []
     monkeypatch.setattr(leader, "set_up", lambda *_: None)
     monkeypatch.setattr(Standby, "run", lambda standby, _: made.append(standby._backend))
@@ -49,7 +49,7 @@ def test_what_leads_keeps_records_for_as_long_as_the_application_says(monkeypatc
         assert made[-1].namespace == "docs"
 
 
-def test_what_workers_have_told_is_read_and_what_is_no_line_is_dropped() -> None:
+def test_leader_reads_worker_configs_and_drops_malformed_lines() -> None:
     here, there = os.pipe()
     os.set_blocking(here, False)
     assert read_told(here) == []
@@ -90,7 +90,7 @@ def test_a_system_without_a_process_is_asked_again(
     assert {each.event for each in caplog.records} == {"leader.not_started"}  # type: ignore[attr-defined]
 
 
-def test_a_store_is_told_who_leads_for_its_process() -> None:
+def test_store_of_a_process_knows_whether_it_leads() -> None:
     with quick_folder() as folder:
         options = BackendOptions(leaves_lead=True)
         backend = Scheduler(f"sqlite:///{folder}/jobs.db").backend

@@ -92,7 +92,7 @@ def test_a_process_is_heard_whose_pipe_is_above_the_first_1024_files(
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_what_a_dead_worker_held_is_lost_at_once(remote: tuple[MemoryBackend, str]) -> None:
+def test_jobs_of_a_dead_worker_are_lost_at_once(remote: tuple[MemoryBackend, str]) -> None:
     memory, url = remote
     tokens = started(memory, 3_600_000)
     lines = "".join(f"+{token} {job_id}\n" for job_id, token in tokens.items() if job_id != "c")

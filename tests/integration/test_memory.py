@@ -109,7 +109,7 @@ def test_a_scheduler_first_used_after_the_fork_works_there() -> None:
 # --- its end -----------------------------------------------------------------------------------------------------
 
 
-async def test_after_close_every_call_is_refused_and_who_waited_is_woken() -> None:
+async def test_closed_store_refuses_calls_and_wakes_waiters() -> None:
     backend = MemoryBackend()
     waiting = asyncio.create_task(backend.wait(Interest(pools=("default",), worker="w", jobs=()), 60))
     end = in_thread(lambda: backend.wait_sync(Interest(pools=("default",)), 60))

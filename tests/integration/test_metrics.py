@@ -59,7 +59,7 @@ def scraped(registry: CollectorRegistry) -> dict[str, float]:
 # --- Prometheus ------------------------------------------------------------------------------------------------------
 
 
-def test_a_scrape_tells_what_the_store_counts() -> None:
+def test_scrape_reports_the_counts_of_the_store() -> None:
     registry = CollectorRegistry()
     registry.register(prometheus.SchedulerCollector(busy()))
     samples = scraped(registry)

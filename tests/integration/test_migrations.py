@@ -199,7 +199,7 @@ def test_a_printed_migration_moves_older_tables_on_and_back(
     assert described(place) == migrated
 
 
-def test_what_ddl_prints_for_older_tables_moves_them_on(place: Place, migrated: list[list[Any]]) -> None:
+def test_printed_migration_upgrades_older_tables(place: Place, migrated: list[list[Any]]) -> None:
     place.run("CREATE SCHEMA queuehint", *statements_of("".join(migration("queuehint", n) for n in range(1, LAYOUT))))
     place.run(printed("postgres", "ddl", place.url(), "--from", str(LAYOUT - 1)))
     assert described(place) == migrated
@@ -258,7 +258,7 @@ def tables_of(db: sqlite3.Connection) -> list[Any]:
     return db.execute("SELECT name, sql FROM sqlite_master WHERE name LIKE 'queuehint%' ORDER BY 1").fetchall()
 
 
-def test_ddl_of_a_file_is_what_sqlite_takes() -> None:
+def test_ddl_of_a_file_is_accepted_by_sqlite() -> None:
     with closing(sqlite3.connect(":memory:")) as db:
         db.executescript(printed("sqlite", "ddl"))
         assert [name for name, _ in tables_of(db)] == [

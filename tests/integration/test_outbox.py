@@ -124,7 +124,7 @@ def test_a_worker_settles_and_claims_whatever_notes_are_refused_with(
     on(url, main)
 
 
-async def test_what_is_refused_for_lack_of_memory_is_shown_once_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_note_refused_for_memory_is_sent_once_memory_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_module, "REST_S", 0)
 
     sched, _ = scheduler()
@@ -188,7 +188,7 @@ async def test_lines_that_could_not_be_sent_are_appended_to_the_settled_record(m
     assert order == ["refused", "refused", "settled", "appended"]
 
 
-def test_what_cannot_be_sent_before_the_worker_ends_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_notes_unsent_at_the_end_of_a_worker_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         sched, _ = scheduler()
         refuse(sched, lambda operation: AWAY[0] if says(operation, "lines", "progress") else None)
@@ -331,7 +331,7 @@ def test_no_text_of_a_handler_ends_a_worker(url: str, way: str, is_async: bool) 
     on(url, main)
 
 
-def test_what_redacts_may_raise_anything(url: str) -> None:
+def test_redact_hook_may_raise_anything(url: str) -> None:
     def redact(_: str) -> str:
         raise SystemExit(LONE)
 
@@ -467,7 +467,7 @@ SAYS: dict[str, Callable[[JobContext, int], None]] = {
 
 
 @pytest.mark.parametrize("how", SAYS)
-def test_what_a_handler_says_often_is_sent_together_and_the_last_before_its_end(
+def test_frequent_notes_are_batched_and_the_last_precedes_the_end(
     url: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox_module, "PACE_S", 3600)
@@ -556,7 +556,7 @@ async def test_notes_alone_cost_no_exchange(monkeypatch: pytest.MonkeyPatch) -> 
     assert sum(isinstance(operation, op.Exchange) for operation in asked) < 20
 
 
-async def test_what_a_handler_says_while_its_notes_are_sent_waits_for_no_exchange(
+async def test_note_during_a_send_waits_for_no_exchange(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listening_module, "WAIT_CEILING_S", 600)
@@ -650,7 +650,7 @@ class Talk:
 ALL = (("line",), Progress(1), b'{"result":{"rows":1}}')
 
 
-async def test_what_many_jobs_say_is_one_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_notes_of_many_jobs_share_one_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     talk = Talk(monkeypatch)
     await talk.begin()
     assert await talk.outbox.send()
@@ -667,7 +667,7 @@ async def test_messages_of_many_jobs_are_sent_in_requests_of_500(monkeypatch: py
 
 
 @pytest.mark.parametrize("error", [error for error in REFUSALS if error not in AWAY], ids=name_of)
-async def test_what_one_job_says_is_refused_alone(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_malformed_note_is_refused_alone(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     talk = Talk(monkeypatch)
     await talk.begin()
     talk.answer = lambda operation: (
@@ -679,7 +679,7 @@ async def test_what_one_job_says_is_refused_alone(error: Exception, monkeypatch:
     assert [len(alone(operation)) for operation in talk.asked] == [9, *[1] * 9]
 
 
-async def test_what_was_sent_without_an_answer_is_sent_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unanswered_batch_is_sent_again_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     talk = Talk(monkeypatch)
     await talk.begin()
     talk.answer = lambda _: OutcomeUnknownError("cut")
@@ -693,7 +693,7 @@ async def test_what_was_sent_without_an_answer_is_sent_again_as_it_was(monkeypat
     assert await talk.stored() == [ALL] * 3
 
 
-async def test_what_cuts_each_exchange_holds_up_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_note_that_breaks_exchanges_delays_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     talk = Talk(monkeypatch)
     await talk.begin()
     talk.answer = lambda operation: (

@@ -34,7 +34,7 @@ LIMIT_S = 60
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
-def test_a_running_job_shows_what_it_has_so_far(url: str, is_async: bool) -> None:
+def test_running_job_shows_its_partial_result(url: str, is_async: bool) -> None:
     async def main(sched: Scheduler) -> None:
         gate = Gate()
 
@@ -70,7 +70,7 @@ def test_a_running_job_shows_what_it_has_so_far(url: str, is_async: bool) -> Non
     "returned, expected",
     [(None, {"a": 1, "b": 2}), ({"b": 3}, {"a": 1, "b": 3}), ({}, {"a": 1, "b": 2}), (5, 5), ([], [])],
 )
-def test_what_a_handler_returns_goes_over_what_it_has_stored(url: str, returned: Any, expected: Any) -> None:
+def test_returned_value_is_merged_over_the_partial_result(url: str, returned: Any, expected: Any) -> None:
     async def main(sched: Scheduler) -> None:
         @sched.job
         async def work(ctx: JobContext) -> Any:
@@ -86,7 +86,7 @@ def test_what_a_handler_returns_goes_over_what_it_has_stored(url: str, returned:
 
 
 @pytest.mark.parametrize("returned, expected", [(None, {"a": 2, "b": 1, "c": 2}), ({"c": 3}, {"a": 2, "b": 1, "c": 3})])
-def test_another_attempt_goes_on_from_what_is_stored(url: str, returned: Any, expected: Any) -> None:
+def test_next_attempt_resumes_from_the_partial_result(url: str, returned: Any, expected: Any) -> None:
     async def main(sched: Scheduler) -> None:
         seen = []
 
@@ -107,7 +107,7 @@ def test_another_attempt_goes_on_from_what_is_stored(url: str, returned: Any, ex
     on(url, main)
 
 
-def test_while_another_attempt_runs_it_shows_what_both_have_stored(url: str) -> None:
+def test_running_attempt_shows_the_merged_partial_result(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         gate = Gate()
 
@@ -134,7 +134,7 @@ def test_while_another_attempt_runs_it_shows_what_both_have_stored(url: str) -> 
     on(url, main)
 
 
-def test_an_attempt_that_stores_and_returns_nothing_leaves_what_there_is(url: str) -> None:
+def test_attempt_without_return_value_keeps_the_partial_result(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         @sched.job
         async def work(ctx: JobContext, last: Any) -> Any:
@@ -240,7 +240,7 @@ def be_gone(*_: Any) -> None:
     raise BackendUnavailableError("gone")
 
 
-def test_what_is_stored_is_asked_for_again_when_the_store_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_result_is_read_again_after_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts_module, "PAUSE_S", 0)
     monkeypatch.setattr(listening_module, "BACKEND_PAUSE_S", 0)
 
@@ -286,7 +286,7 @@ def test_a_job_whose_stored_fields_cannot_be_had_is_given_back(monkeypatch: pyte
     on("memory://", main)
 
 
-def test_fields_too_long_with_those_of_an_earlier_attempt_fail_the_job_when_it_returns(url: str) -> None:
+def test_oversized_merged_partial_result_fails_the_job(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         @sched.job
         async def work(ctx: JobContext) -> Any:
@@ -303,7 +303,7 @@ def test_fields_too_long_with_those_of_an_earlier_attempt_fail_the_job_when_it_r
     on(url, main)
 
 
-def test_a_cancellation_that_comes_while_its_fields_are_read_does_not_undo_what_is_done(
+def test_cancellation_during_the_read_keeps_the_finished_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main(sched: Scheduler) -> None:
@@ -325,7 +325,7 @@ def test_a_cancellation_that_comes_while_its_fields_are_read_does_not_undo_what_
     on("memory://", main)
 
 
-def test_children_are_waited_for_with_what_is_stored(url: str) -> None:
+def test_children_are_awaited_with_the_partial_result(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         @sched.job
         async def child() -> None: ...
@@ -342,7 +342,7 @@ def test_children_are_waited_for_with_what_is_stored(url: str) -> None:
     on(url, main)
 
 
-def test_a_codec_of_the_applications_reads_and_writes_what_is_stored(url: str) -> None:
+def test_custom_codec_encodes_and_decodes_the_partial_result(url: str) -> None:
     class Reversed:
         """JSON backwards."""
 

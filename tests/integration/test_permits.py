@@ -155,7 +155,7 @@ async def test_a_rate_counts_each_permit_once_and_needs_no_worker(url: str) -> N
         await asyncio.wait_for(waiting, LIMIT_S)
 
 
-async def test_what_a_permit_holds_a_job_cannot_have_and_the_other_way_round(url: str) -> None:
+async def test_permits_and_jobs_share_the_room_of_a_limit(url: str) -> None:
     async with Scheduler(url) as sched:
         go = asyncio.Event()
 
@@ -393,7 +393,7 @@ async def test_a_handler_in_a_process_of_its_own_takes_permits(
         assert [record.state for record in records] == [JobState.FINISHED] * 2
 
 
-async def test_a_closed_scheduler_ends_waits_for_permits_and_leaves_what_is_held_to_its_lease() -> None:
+async def test_closed_scheduler_ends_permit_waits_and_leaves_holds_to_leases() -> None:
     sched, _ = scheduler()
     await sched.limit(["pdf"], 1)
 
@@ -611,7 +611,7 @@ async def _queued(sched: Scheduler, task: str) -> bool:
     return (await sched.records.count(state="QUEUED", task=task)).total == 1
 
 
-async def test_permits_around_a_worker_are_not_those_of_its_handlers(url: str) -> None:
+async def test_permit_around_a_worker_is_not_inherited_by_handlers(url: str) -> None:
     async with Scheduler(url) as sched:
         parents: list[str | None] = []
 
@@ -686,7 +686,7 @@ async def test_a_job_of_workers_has_no_claim_without_a_place() -> None:
         assert (await sched.records.count()).total == 0
 
 
-async def test_what_is_refused_on_entering_holds_nothing(url: str) -> None:
+async def test_permit_refused_on_entry_holds_nothing(url: str) -> None:
     async with Scheduler(url) as sched:
         await sched.limit(["pdf"], 2)
         with pytest.raises(InvalidJobError, match="cost is 3, and the limit of path 'pdf' has 2"):

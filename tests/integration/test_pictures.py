@@ -29,7 +29,7 @@ def words(svg: str) -> str | None:
     return ET.fromstring(svg).findtext("{http://www.w3.org/2000/svg}desc")
 
 
-def test_no_picture_is_older_than_what_it_shows() -> None:
+def test_pictures_are_as_new_as_their_sources() -> None:
     drawn = pictures()
     assert [path.name for path in FILES] == sorted(drawn), DRAW_ANEW
     for path in FILES:
@@ -52,7 +52,7 @@ def test_pages_show_both_versions_of_every_picture() -> None:
 
 
 @pytest.mark.parametrize("page", WITH_FIGURES, ids=lambda page: page.stem)
-def test_figures_are_those_that_the_benchmarks_have_written(page: Path) -> None:
+def test_figures_equal_the_benchmark_results(page: Path) -> None:
     text = page.read_text("utf-8")
     assert "<!-- figures: " in text
     assert filled(text) == text, "write them anew: make pictures"
@@ -105,7 +105,7 @@ def test_each_diagram_of_the_pages_is_drawn_without_a_program_from_elsewhere(tex
     assert "http" not in drawn
 
 
-def test_what_a_diagram_says_that_cannot_be_drawn_is_refused() -> None:
+def test_undrawable_diagram_is_refused() -> None:
     for text in ("flowchart LR\n    a --> b\n", "stateDiagram-v2\n    a -> b\n"):
         with pytest.raises(AssertionError):
             mermaid.shown(f"```mermaid\n{text}```")

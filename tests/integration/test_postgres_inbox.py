@@ -104,7 +104,7 @@ def test_jobs_of_transactions_run_in_the_order_of_commits(place: Place, kind: ty
             place.sched.get_sync(handle.id)
 
 
-def test_what_was_committed_is_known_at_once_to_leader_and_guest(place: Place) -> None:
+def test_committed_job_is_visible_at_once_to_leader_and_guest(place: Place) -> None:
     guest = place.scheduler()
     with ExitStack() as stack:
         stack.callback(guest.close_sync)
@@ -268,7 +268,7 @@ def test_a_deposed_leader_is_a_guest_of_the_one_that_leads(
         assert not place.backend._is_open
 
 
-def test_tables_that_are_gone_when_the_store_is_closed_are_logged_by_what_they_are(
+def test_tables_missing_at_close_are_logged_by_name(
     place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.save.enqueue_sync("d1")

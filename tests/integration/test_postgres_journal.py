@@ -168,7 +168,7 @@ def test_a_snapshot_of_an_empty_journal_counts(place: Place) -> None:
     assert read(place.journal()) == [(0, "one")]
 
 
-def test_a_large_snapshot_counts_from_its_switch_on_and_what_it_replaced_is_cleared_in_slices(
+def test_large_snapshot_counts_from_its_switch_and_clears_in_slices(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows_module, "SLICE_PARTS", 2)
@@ -230,7 +230,7 @@ def test_parts_of_a_snapshot_that_are_missing_are_noticed(place: Place) -> None:
         list(journal.parts())
 
 
-def test_what_is_cleared_follows_from_the_header_that_is_there(place: Place) -> None:
+def test_clearing_follows_the_stored_header(place: Place) -> None:
     """A failover may have lost the newest header: its rows are needed then."""
     journal = place.journal()
     write(journal, *"abcd")
@@ -438,7 +438,7 @@ def test_a_long_transaction_beside_a_stream_makes_no_row_read_twice(place: Place
     assert place.run(scans)[0][0] <= 2
 
 
-def test_what_was_written_for_a_row_is_checked_with_the_row_itself(place: Place) -> None:
+def test_inbox_row_is_verified_by_its_content(place: Place) -> None:
     """After a failover an id may be that of another row, which was not taken."""
     journal = place.journal()
     place.put("old")

@@ -84,9 +84,7 @@ def test_a_lead_that_was_left_is_taken_at_once(place: Place) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("pooled=1",)])
-def test_a_lead_that_was_not_renewed_is_taken_and_the_one_who_had_it_is_deposed(
-    place: Place, options: tuple[str, ...]
-) -> None:
+def test_expired_lead_is_taken_and_its_holder_deposed(place: Place, options: tuple[str, ...]) -> None:
     lead = place.lead(*options)
     assert is_led(place, *options) is not None
     place.run(LAPSE)
@@ -99,7 +97,7 @@ def test_a_lead_that_was_not_renewed_is_taken_and_the_one_who_had_it_is_deposed(
     assert is_led(place) is not None
 
 
-def test_a_renewal_lasts_for_the_lease_and_keeps_what_is_known(place: Place) -> None:
+def test_renewed_lead_extends_its_lease_and_keeps_facts(place: Place) -> None:
     lead = place.lead()
     place.run(LAPSE)
     lead.number = 3
@@ -195,7 +193,7 @@ def test_a_session_of_another_user_is_seen_and_not_taken_for_ended(place: Place)
             place.run(f"DROP OWNED BY {user}", f"DROP ROLE {user}")
 
 
-def test_of_two_who_take_the_lead_at_once_one_has_it(place: Place) -> None:
+def test_concurrent_leads_have_one_winner(place: Place) -> None:
     place.lead().release()
     blocker = place.connect()
     for _ in range(3):

@@ -123,9 +123,7 @@ def test_bytes_come_as_they_were_sent_both_ways_and_then_the_end(ends: Ends, opt
     assert ends.rows() == 0
 
 
-def test_what_comes_beside_the_answer_to_a_statement_is_not_left_there(
-    ends: Ends, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mail_beside_a_statement_reply_is_delivered(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, other = ends.open()
     monkeypatch.setattr(carrier_module, "TICK_S", 99.0)
     for end in (mine, other):
@@ -197,7 +195,7 @@ def test_nobody_else_sends_on_a_stream(ends: Ends) -> None:
     assert other.recv(9) == b"y"
 
 
-def test_what_comes_beyond_the_window_ends_the_stream(ends: Ends) -> None:
+def test_piece_beyond_the_window_ends_the_stream(ends: Ends) -> None:
     mine, other = ends.open()
     (stream,) = ends.leader._streams.values()
     (note,), _ = written(stream.box, [Piece(stream.id, DATA, 1 << 30, b"x")], is_polled=False)
@@ -417,7 +415,7 @@ def test_a_leader_that_may_not_send_mail_answers_nobody(place: Place, caplog: py
         place.run("DROP OWNED BY no_mail", "DROP ROLE no_mail")
 
 
-def test_the_server_closes_what_it_does_not_serve(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_closes_unserved_connections(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     leader = place.caller()
     leader.find("nobody")
     monkeypatch.setattr(server_module, "CONNECTIONS_MAX", 0)
@@ -433,9 +431,7 @@ def test_the_server_closes_what_it_does_not_serve(place: Place, monkeypatch: pyt
             assert mine.recv(1) == b""
 
 
-def test_who_was_a_guest_tries_for_a_while_to_reach_the_server_and_others_fail_at_once(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_former_guest_retries_the_server_and_others_fail_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     leader, guest, other = place.caller(), place.caller(), place.caller()
     for each in (leader, guest):
         each.find("nobody")
@@ -470,7 +466,7 @@ def test_the_first_piece_of_a_stream_can_come_twice(ends: Ends) -> None:
     assert len(ends.leader._streams) == 1
 
 
-def test_what_another_process_may_have_done_is_unknown_while_the_server_is_not_there(
+def test_unreachable_server_leaves_outcomes_of_other_processes_unknown(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader, guest = place.caller(), place.caller(machine="elsewhere")

@@ -238,7 +238,7 @@ def test_a_leader_without_a_port_is_reached_by_mail(place: Place) -> None:
     assert place.run("SELECT port, fingerprint, port_secret FROM queuehint.leader") == [(None, None, None)]
 
 
-def test_what_the_row_says_of_a_port_is_new_for_each_lead_and_gone_with_it(place: Place, leader: Caller) -> None:
+def test_port_row_is_new_with_each_lead_and_removed_afterwards(place: Place, leader: Caller) -> None:
     before = offer_of(place)
     leader.store.close_sync()
     assert place.run("SELECT port, fingerprint, port_secret FROM queuehint.leader") == [(None, None, None)]
@@ -406,7 +406,7 @@ async def test_calls_on_a_loop_go_by_mail_while_the_port_is_cut_and_by_the_port_
 
 
 @pytest.mark.parametrize("shell", ["async", "sync"])
-def test_a_port_of_which_nothing_is_heard_is_left_for_mail_and_what_was_asked_is_done_once(
+def test_silent_port_is_replaced_by_mail_and_calls_run_once(
     place: Place, monkeypatch: pytest.MonkeyPatch, shell: str
 ) -> None:
     """The connection is half open: bytes vanish, and neither end is told."""
@@ -527,7 +527,7 @@ def test_a_guest_with_another_secret_is_refused_and_goes_by_mail(
 
 
 @pytest.mark.parametrize("says", [b"", b"x" * 100, b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x16\x03\x03" * 30_000])
-def test_what_is_no_leader_is_left_in_time(
+def test_non_leader_port_is_left_in_time(
     place: Place, leader: Caller, monkeypatch: pytest.MonkeyPatch, says: bytes
 ) -> None:
     monkeypatch.setattr(door_module, "CONNECT_S", 0.5)
@@ -873,7 +873,7 @@ def test_a_worker_role_comes_by_the_port_and_others_may_not_read_its_secret(plac
             place.run(f"DROP OWNED BY port_{kind}", f"DROP ROLE port_{kind}")
 
 
-def test_the_doctor_says_who_leads_and_by_which_way_it_was_reached(place: Place, leader: Caller) -> None:
+def test_doctor_names_the_leader_and_the_connection_used(place: Place, leader: Caller) -> None:
     found = CliRunner().invoke(app, ["doctor", place.url(), "--namespace", "n"])
     assert f"leader: process {os.getpid()}" in found.output.splitlines()
     assert "reached by: socket" in found.output.splitlines()
@@ -891,7 +891,7 @@ def test_the_doctor_says_who_leads_and_by_which_way_it_was_reached(place: Place,
         (["--bind", "0.0.0.0:7777"], "advertise must be given"),
     ],
 )
-def test_a_command_refuses_what_is_wrong_before_anything_is_opened(options: list[str], said: str) -> None:
+def test_malformed_lead_command_is_refused_before_any_open(options: list[str], said: str) -> None:
     found = CliRunner().invoke(app, ["lead", "postgresql://nobody@127.0.0.1:1/x", *options])
     assert (found.exit_code, said in found.output) == (2, True)
 

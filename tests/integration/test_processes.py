@@ -64,7 +64,7 @@ def words(file: Path, count: int = 1) -> list[str]:
         time.sleep(0.01)
 
 
-def test_what_a_handler_says_returns_and_raises_crosses_and_one_process_serves_them_all(
+def test_handler_outcomes_cross_the_process_and_one_process_serves_all(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     first = tasks.pid.enqueue_sync()
@@ -290,7 +290,7 @@ class Many:
         (Many().method, "got the method Many.method of an object"),
     ],
 )
-def test_what_no_process_can_import_is_refused_at_once(function: Callable[..., Any], says: str) -> None:
+def test_unimportable_process_handler_is_refused_at_once(function: Callable[..., Any], says: str) -> None:
     def local() -> None: ...
 
     with pytest.raises(HandlerError, match=f"task: process=True .*{says}"):

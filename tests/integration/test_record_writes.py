@@ -159,7 +159,7 @@ def test_without_a_version_a_record_that_changes_meanwhile_is_amended_all_the_sa
     on(url, main)
 
 
-def test_only_what_is_over_and_needed_by_nobody_is_deleted(url: str) -> None:
+def test_delete_accepts_only_ended_and_unneeded_jobs(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         store = sched.records
         await sched.submit([spec("a"), spec("b"), spec("c", depends_on=(Dependency("a", data=True),)), spec("d")])
@@ -212,7 +212,7 @@ def test_an_export_is_a_line_for_each_record_that_fits(url: str, tmp_path: Path)
 # --- copies -----------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_a_caller_holds_changes_what_is_stored() -> None:
+def test_stored_values_are_isolated_from_mutations() -> None:
     async def main(sched: Scheduler) -> None:
         @sched.job
         async def work(values: list[int]) -> None: ...

@@ -189,7 +189,7 @@ def test_pages_follow_one_another_and_the_last_says_so(url: str) -> None:
     on(url, main)
 
 
-def test_what_expires_between_two_pages_is_left_out(url: str) -> None:
+def test_record_expired_between_pages_is_omitted(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         brief = Policy(retention_ms=0)
         await sched.submit([spec(f"j{n}", policy=brief if n in (1, 2, 3, 8) else Policy()) for n in range(10)])

@@ -96,7 +96,7 @@ def failing(sched: Scheduler, way: str) -> Any:
 
 @pytest.mark.parametrize("way", ["raise", "exit", "result", "retry", "fail", "discard", "children"])
 @pytest.mark.parametrize("kind", [None, *KINDS], ids=lambda kind: "no text" if kind is None else kind.__name__)
-def test_what_is_withheld_is_in_no_log(kind: Any, way: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_redacted_error_is_in_no_log(kind: Any, way: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
 
     async def main() -> None:
@@ -113,7 +113,7 @@ def test_what_is_withheld_is_in_no_log(kind: Any, way: str, caplog: pytest.LogCa
     assert ".py:" in said["where"]
 
 
-def test_what_a_hook_raises_is_redacted_before_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_error_of_a_hook_is_redacted_before_logging(caplog: pytest.LogCaptureFixture) -> None:
     async def main(redact: Any) -> None:
         sched, _ = scheduler(redact=redact)
         sched.after_job(raises(ValueError))
@@ -221,7 +221,7 @@ async def test_whatever_a_hook_raises_the_attempt_ends(kind: type[BaseException]
 
 @pytest.mark.parametrize("kind", [*KINDS, StopAsyncIteration], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_whatever_a_listener_raises_it_is_told_what_comes_next(kind: type[BaseException], is_async: bool) -> None:
+async def test_listener_error_does_not_stop_later_events(kind: type[BaseException], is_async: bool) -> None:
     told: list[str] = []
     fail = raises(kind, [1])
 
@@ -241,7 +241,7 @@ async def test_whatever_a_listener_raises_it_is_told_what_comes_next(kind: type[
     assert [(state.failed, state.waiting) for state in sched.listeners] == [(1, 0)]
 
 
-def test_a_listener_is_called_what_can_be_shown() -> None:
+def test_listener_without_repr_is_shown_by_its_class() -> None:
     class Listener:
         def __repr__(self) -> str:
             raise Odd

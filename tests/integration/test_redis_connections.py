@@ -76,7 +76,7 @@ def test_nothing_is_left_of_a_loop_that_was_closed(redis_server: Server, namespa
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_what_is_left_of_a_loop_that_was_not_shut_down_goes_with_the_next_loop(
+def test_connections_of_an_abandoned_loop_close_with_the_next_loop(
     redis_server: Server, start_proxy: StartProxy, namespace: str
 ) -> None:
     proxy = start_proxy(redis_server)

@@ -234,7 +234,7 @@ def _only(link: SyncLink) -> Line:
     return line
 
 
-def test_what_a_server_says_before_it_works_is_no_answer(start_peer: StartPeer) -> None:
+def test_server_greeting_error_is_not_a_reply(start_peer: StartPeer) -> None:
     said = [b"-LOADING the data\r\n", b"-ERR max number of clients reached\r\n" + Peer.END, b"+a\r\n"]
     peer = start_peer(lambda _: said.pop(0))
     link = open_link(f"redis://127.0.0.1:{peer.port}")
@@ -476,9 +476,7 @@ def test_a_signal_may_call_while_its_thread_is_in_the_link(redis_server: Server)
     link.close()
 
 
-def test_what_an_interrupt_lost_on_the_way_is_closed_and_makes_room(
-    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_line_is_closed_and_frees_its_slot(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "REQUESTS_MAX", 1)
     link = open_link(f"{proxy.url}?patience=1")
     echo(link, "a")
@@ -578,9 +576,7 @@ def test_a_copy_of_a_connection_in_a_fork_is_neither_used_nor_shut_down(
 # --- servers and links that fail -------------------------------------------------------------------------------------
 
 
-def test_a_server_that_closes_what_idles_is_asked_by_a_new_connection(
-    start_server: StartServer, start_proxy: StartProxy
-) -> None:
+def test_idle_connection_closed_by_the_server_is_replaced(start_server: StartServer, start_proxy: StartProxy) -> None:
     server = start_server(timeout="1")
     proxy = start_proxy(server)
     link = open_link(proxy.url)
@@ -735,7 +731,7 @@ def test_a_caller_that_leaves_the_line_holds_up_nobody(redis_server: Server, mon
     link.close()
 
 
-def test_who_comes_later_goes_behind_those_in_line(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_caller_queues_behind_waiting_callers(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "REQUESTS_MAX", 1)
     link, came, turn = open_link(redis_server.url), list[str](), threading.Lock()
     turn.acquire()
@@ -751,7 +747,7 @@ def test_who_comes_later_goes_behind_those_in_line(redis_server: Server, monkeyp
     link.close()
 
 
-def test_a_closed_link_refuses_who_waits_in_line(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_link_refuses_waiting_callers(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "REQUESTS_MAX", 1)
     link, came = open_link(redis_server.url), list[str]()
     held = link._enter()

@@ -34,7 +34,7 @@ async def connect(where: Proxy | Server, timeout_s: float = 5.0, **options: Any)
     return await open_pipeline(Endpoint("127.0.0.1", where.port, **options), timeout_s)
 
 
-async def test_replies_come_to_those_who_asked_though_bytes_come_one_by_one(proxy: Proxy) -> None:
+async def test_replies_reach_their_callers_despite_byte_sized_reads(proxy: Proxy) -> None:
     line = await connect(proxy)
     proxy.slice(1)
     words = [f"word {number} ü" for number in range(50)]

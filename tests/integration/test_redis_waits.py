@@ -205,7 +205,7 @@ def test_a_caller_that_holds_a_place_is_not_taken_for_a_worker_that_was_told() -
         lockstep.close()
 
 
-def test_a_time_that_is_over_was_told_to_nobody_who_is_still_there() -> None:
+def test_timer_of_a_killed_waiter_wakes_another_one() -> None:
     lockstep = RedisLockstep()
     try:
         lockstep.do(op.Enqueue((JobSpec(id="a", task="t", delay_ms=1_000),)))
@@ -296,7 +296,7 @@ async def test_a_worker_says_at_its_end_that_it_was_the_last_exchange(redis_serv
     await sched.close()
 
 
-def test_a_submission_wakes_a_sleeping_worker_for_what_is_left_over(redis_server: Server, namespace: str) -> None:
+def test_submission_with_leftovers_wakes_a_sleeping_worker(redis_server: Server, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace), budget=5)
     client, marker = redis_server.client(), keys.redis_key(namespace, "wake:timer")
     backend.call_sync(
@@ -389,9 +389,7 @@ def test_processes_that_were_killed_while_they_waited_are_forgotten_by_and_by(
 # --- waiters for changes ---------------------------------------------------------------------------------------------
 
 
-async def test_a_change_wakes_waiters_for_changes_and_not_those_for_the_end(
-    redis_server: Server, namespace: str
-) -> None:
+async def test_version_change_wakes_version_waiters_and_not_end_waiters(redis_server: Server, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
 
     await backend.call(op.Enqueue((JobSpec(id="a", task="t"),)))

@@ -115,7 +115,7 @@ async def test_a_template_is_filled_when_the_job_starts() -> None:
     assert taken == [(7, 'ann/[{"n":1}]')]
 
 
-async def test_only_what_is_marked_is_filled_and_never_twice() -> None:
+async def test_only_marked_arguments_are_filled_and_only_once() -> None:
     sched, _ = scheduler()
     taken = tasks(sched)
     await done(
@@ -140,7 +140,7 @@ async def test_a_call_marks_its_templates_and_depends_on_handles() -> None:
     assert await job.result() == '6 <x> [5,"x"]'
 
 
-async def test_what_was_filled_in_is_read_by_the_handlers_annotations() -> None:
+async def test_filled_result_is_decoded_by_the_annotations_of_its_handler() -> None:
     sched, _ = scheduler()
     seen: list[Any] = []
 
@@ -252,7 +252,7 @@ async def test_a_handler_sees_the_results_by_name_or_id() -> None:
     assert taken == [{"head": {"n": 1}, "2": None}]
 
 
-async def test_a_handler_sees_the_results_of_those_that_finished() -> None:
+async def test_handler_sees_only_results_of_finished_dependencies() -> None:
     sched, _ = scheduler()
     taken = tasks(sched)
     await done(
@@ -379,7 +379,7 @@ async def test_a_job_that_is_canceled_while_it_waits_for_results_never_runs(kind
     assert (ran, len(fetched)) == ([], 1)
 
 
-async def test_a_worker_that_stops_gives_back_what_waits_for_results() -> None:
+async def test_stopping_worker_releases_jobs_that_wait_for_results() -> None:
     sched, _ = scheduler()
     taken = tasks(sched)
     gate = Gate()
@@ -437,7 +437,7 @@ async def test_a_parent_is_deferred_without_its_place_until_its_children_end() -
     assert [(await sched.get(f"p.{n}")).spec.parent for n in range(1, 5)] == ["p"] * 4
 
 
-async def test_a_parent_may_name_those_it_waits_for() -> None:
+async def test_parent_may_name_its_awaited_children() -> None:
     sched, _ = scheduler()
 
     async def answer(ctx: JobContext) -> Any:
@@ -452,7 +452,7 @@ async def test_a_parent_may_name_those_it_waits_for() -> None:
 
 
 @pytest.mark.parametrize("choice, state", [("fail", FAILED), ("ignore", FINISHED)])
-async def test_what_a_failed_child_does_to_its_parent_is_its_choice(choice: Any, state: JobState) -> None:
+async def test_on_child_failure_decides_the_end_of_the_parent(choice: Any, state: JobState) -> None:
     sched, _ = scheduler()
 
     async def answer(ctx: JobContext) -> Any:
@@ -571,7 +571,7 @@ async def test_an_attempt_that_has_lost_its_job_makes_no_children() -> None:
     assert len(memory(sched).engine.table.jobs) == 1
 
 
-async def test_what_waits_for_a_parent_gets_its_result_once_its_children_have_ended() -> None:
+async def test_dependent_of_a_parent_gets_its_result_after_the_children() -> None:
     sched, _ = scheduler()
     taken = tasks(sched)
     gate = Gate()

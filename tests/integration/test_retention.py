@@ -152,7 +152,7 @@ def test_tags_keep_no_record_as_a_service_does(house: House, service: str | None
     assert (backend.call_sync(op.Get(("a",))).records[0] is not None) is (kept == "90 days")
 
 
-def test_the_newest_that_says_so_counts_and_is_told_what_was_there(
+def test_newest_explicit_retention_applies_and_logs_the_previous_one(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     house.open(KEPT).call_sync(op.Tick())
@@ -176,7 +176,7 @@ def test_an_equal_retention_in_other_units_gives_no_warning(house: House, caplog
 
 
 @pytest.mark.redis
-def test_a_process_that_goes_on_does_not_undo_what_a_newer_one_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_older_process_does_not_undo_newer_retention(caplog: pytest.LogCaptureFixture) -> None:
     house = House(f"{shared_server().url}?namespace={new_namespace()}")
     old, new = [open_backend(house.url, BackendOptions(retention=Retention(finished=s))) for s in (1, 2)]
     old.call_sync(op.Tick())
@@ -299,7 +299,7 @@ def test_a_waiter_gets_a_result_with_zero_retention(url: str, ends: str) -> None
     sched.close_sync()
 
 
-def test_a_file_knows_after_a_crash_who_waited() -> None:
+def test_waiters_are_known_after_a_crash_of_the_file() -> None:
     with quick_folder() as folder:
         house = House(f"sqlite:///{folder}/jobs.db?durability=process")
         store: Any = house.open(Retention(finished=0))

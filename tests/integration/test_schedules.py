@@ -114,7 +114,7 @@ async def test_a_schedule_defined_in_code_is_stored_when_a_worker_starts(url: st
         assert [schedule.name for schedule in await sched.schedules.list()] == ["hourly", "work"]
 
 
-async def test_schedules_are_listed_by_what_their_jobs_are_and_whether_they_are_paused(url: str) -> None:
+async def test_schedules_are_listed_by_job_fields_and_pause(url: str) -> None:
     app = App(url)
     async with app.sched as sched:
         book = sched.schedules
@@ -210,7 +210,7 @@ async def test_one_that_is_removed_meanwhile_is_passed_over(url: str) -> None:
         assert [(each.name, each.is_paused) for each in await sched.schedules.list()] == [("a", True), ("c", True)]
 
 
-async def test_who_does_not_say_which_schedules_reaches_none(url: str) -> None:
+async def test_schedule_command_without_selection_changes_nothing(url: str) -> None:
     app = App(url)
     async with app.sched as sched:
         await sched.schedule("m", app.work, every=60)
@@ -232,7 +232,7 @@ async def test_who_does_not_say_which_schedules_reaches_none(url: str) -> None:
         assert not left.is_paused
 
 
-async def test_what_is_stored_as_it_is_defined_is_left_as_it_is(url: str) -> None:
+async def test_sync_leaves_unchanged_schedules_alone(url: str) -> None:
     app = App(url)
     sched = app.sched
     sched.every(30, name="a")(app.work)
@@ -275,7 +275,7 @@ async def test_a_change_of_the_job_alone_loses_no_due_time_and_keeps_the_beat(ur
 
 
 @pytest.mark.parametrize("missed, fired", [("skip", ["13:00"]), ("once", ["13:00"]), ("all", None)])
-async def test_what_nobody_was_there_for_is_skipped_fired_once_or_each(url: str, missed: Any, fired: Any) -> None:
+async def test_missed_firings_are_skipped_fired_once_or_each(url: str, missed: Any, fired: Any) -> None:
     app = App(url)
     async with app.sched:
         await app.sched.schedule("m", app.work, cron="* * * * *", missed=missed)
@@ -321,7 +321,7 @@ async def test_one_more_job_may_be_asked_for(url: str) -> None:
         assert (await app.sched.schedules.get("m")).next_ms == schedule.next_ms
 
 
-async def test_what_is_removed_fires_no_more(url: str) -> None:
+async def test_removed_schedule_fires_no_more(url: str) -> None:
     app = App(url)
     async with app.sched:
         await app.sched.schedule("m", app.work, every=60)
@@ -354,7 +354,7 @@ async def test_a_firing_that_is_refused_is_lost_and_said_so(url: str, caplog: py
         assert app.times == ["12:30"]
 
 
-async def test_a_limit_on_what_waits_is_one_on_firings_too(url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_max_pending_limits_schedule_firings(url: str, caplog: pytest.LogCaptureFixture) -> None:
     app = App(url)
     async with app.sched:
         await app.sched.limit(["doc"], max_pending=2)
@@ -470,7 +470,7 @@ def test_a_store_that_holds_10_000_takes_no_other() -> None:
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_wrong_is_refused_before_anything_is_stored(url: str) -> None:
+async def test_malformed_schedule_is_refused_before_any_write(url: str) -> None:
     app, other = App(url), App("memory://")
     sched, work = app.sched, app.work
 
@@ -504,7 +504,7 @@ async def test_what_is_wrong_is_refused_before_anything_is_stored(url: str) -> N
         assert (await sched.backend.call(CountJobs())).enqueued == 0
 
 
-def test_what_a_decorator_is_put_on_is_looked_at_when_it_is() -> None:
+def test_schedule_decorator_validates_at_once() -> None:
     app = App("memory://")
     with pytest.raises(InvalidJobTypeError, match=r"@sched.cron stands above @sched.job"):
         app.sched.cron("* * * * *")(lambda: None)  # type: ignore[type-var]

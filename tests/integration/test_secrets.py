@@ -162,7 +162,7 @@ async def test_arguments_and_results_are_told_nobody_where_they_are_refused(url:
     heard.check()
 
 
-async def test_what_stores_return_says_no_data_of_itself(url: str, heard: Heard) -> None:
+async def test_reprs_of_store_replies_contain_no_data(url: str, heard: Heard) -> None:
     sched = Scheduler(url)
     work = sched.job(name="work")(lambda data: data)
     handle = await work.using(id="a").enqueue(SECRET)
@@ -188,7 +188,7 @@ async def test_what_stores_return_says_no_data_of_itself(url: str, heard: Heard)
     heard.check()
 
 
-async def test_what_breaks_in_a_worker_says_no_data(url: str, heard: Heard) -> None:
+async def test_worker_errors_contain_no_data(url: str, heard: Heard) -> None:
     """A handler's errors are redacted; what goes wrong around it says nothing of arguments and results by itself."""
 
     async def over(handle: Any) -> bool:
@@ -270,7 +270,7 @@ async def test_what_breaks_in_a_worker_says_no_data(url: str, heard: Heard) -> N
 @pytest.mark.parametrize(
     "value", [SECRET, [SECRET], {"number": SECRET, "owner": 5}, [{"number": [SECRET]}], {"a": SECRET}]
 )
-def test_what_does_not_fit_an_annotation_is_not_quoted(kind: Any, value: Any, heard: Heard) -> None:
+def test_annotation_mismatch_does_not_quote_the_value(kind: Any, value: Any, heard: Heard) -> None:
     for call in (
         lambda: JsonCodec().loads(json.dumps({"a": value}).encode(), {"a": kind}),
         lambda: JsonCodec().dumps({"a": value}, {"a": kind}, bytes_max=1000),

@@ -100,7 +100,7 @@ async def test_two_give_one_at_once_and_one_data_counts() -> None:
         ("s", 1, None, InvalidJobTypeError, "keep must be a timedelta or a number of seconds, got NoneType"),
     ],
 )
-async def test_what_is_wrong_is_refused_by_name(name: Any, data: Any, keep: Any, error: Any, text: str) -> None:
+async def test_malformed_signal_is_refused_by_name(name: Any, data: Any, keep: Any, error: Any, text: str) -> None:
     sched, _, _, _ = publishing()
     with pytest.raises(error, match=text):
         await sched.signal(name, data, keep=keep)

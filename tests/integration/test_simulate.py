@@ -63,7 +63,7 @@ EDITS = [("edit", ["doc"], [number]) for number in range(5)]
 
 
 @pytest.mark.parametrize("plan", ["none", "crashes", "wire", "chaos"])
-def test_what_is_written_with_tokens_is_written_in_order(plan: str) -> None:
+def test_writes_with_tokens_stay_in_order(plan: str) -> None:
     faults = FaultPlan.named(plan)
 
     def check() -> None:
@@ -139,7 +139,7 @@ def test_jobs_may_be_specs_and_a_store_that_loses_them_is_told_again() -> None:
     assert restarts
 
 
-def test_what_is_killed_is_not_asked_to_end() -> None:
+def test_killed_worker_runs_no_cleanup() -> None:
     ended: list[str] = []
 
     async def careful() -> None:
@@ -160,7 +160,7 @@ def test_what_is_killed_is_not_asked_to_end() -> None:
     assert deaths
 
 
-def test_what_was_killed_changes_nothing_when_it_is_let_go_of() -> None:
+def test_killed_worker_changes_nothing_when_collected() -> None:
     sched = Scheduler("memory://")
 
     @sched.job(max_losses=1000)
@@ -373,7 +373,7 @@ def test_a_fault_in_a_callback_is_told() -> None:
     assert error.reason == "LookupError: stumbled"
 
 
-def test_a_fault_in_what_renews_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_in_a_renewal_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(LoopRenewal):
         def _take_in(self, *_: object) -> None:
             raise TypeError("mistaken")
@@ -407,7 +407,7 @@ def test_a_job_without_a_place_that_runs_twice_at_once_is_found(monkeypatch: pyt
     assert error.reason.startswith("code of stubborn-1 in worker ")
 
 
-def test_a_store_that_loses_what_it_answered_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_that_loses_answered_steps_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     restart = Store.restart
     monkeypatch.setattr(Store, "restart", lambda self, lost, now_ms: restart(self, max(lost, 1), now_ms))
 
@@ -421,7 +421,7 @@ def test_a_store_that_loses_what_it_answered_is_found(monkeypatch: pytest.Monkey
     assert "was answered, and the store does not know it" in error.reason
 
 
-def test_what_is_taken_from_one_worker_is_found_although_another_stood_still() -> None:
+def test_overlap_is_found_although_another_worker_stalled() -> None:
     lives, still = Process("worker 1"), Process("worker 2")
     crew = Crew(has_time=True)
     for process in (lives, still):
@@ -488,7 +488,7 @@ def test_a_broken_store_is_found(flag: str, monkeypatch: pytest.MonkeyPatch) -> 
         ({"a": edit}, [("a", None, 5)], {}),
     ],
 )
-def test_what_is_not_possible_is_refused(target: Any, jobs: Any, options: Any) -> None:
+def test_malformed_simulation_is_refused(target: Any, jobs: Any, options: Any) -> None:
     with pytest.raises((InvalidJobError, InvalidJobTypeError)):
         simulate(target, jobs, **options)
 

@@ -91,7 +91,7 @@ def test_a_repeated_request_after_a_crash_gets_the_first_reply(shelf: Shelf) -> 
         again.call_sync(op.Enqueue((job("a", ["q"]),)))
 
 
-def test_what_was_refused_is_refused_when_it_is_replayed(shelf: Shelf) -> None:
+def test_refused_operation_is_refused_again_in_a_replay(shelf: Shelf) -> None:
     store = shelf.open()
     enqueue(store, "a")
     for _ in range(3):
@@ -151,7 +151,7 @@ def test_retention_is_that_of_the_owner_of_the_file_when_a_job_ended(shelf: Shel
     assert [found and found.id for found in last.call_sync(op.Get(("a", "b"))).records] == [None, "b"]
 
 
-def test_events_are_kept_for_who_follows_across_a_restart(shelf: Shelf) -> None:
+def test_events_are_kept_for_subscribers_across_a_restart(shelf: Shelf) -> None:
     store = shelf.open()
     after = store.call_sync(op.Follow()).after
     enqueue(store, "a")
@@ -231,7 +231,7 @@ def test_a_link_to_a_file_is_the_file(shelf: Shelf) -> None:
     other.close_sync()
 
 
-def test_a_lock_of_somebody_who_has_not_said_who_is_a_lock(tmp_path: Path) -> None:
+def test_anonymous_file_lock_is_respected(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     lock = FileLock(path)
     path.write_bytes(b"")
@@ -307,7 +307,7 @@ def test_a_fork_that_outlives_its_parent_does_not_keep_the_lock(shelf: Shelf) ->
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_a_fork_closes_what_a_thread_of_its_parent_was_busy_with(shelf: Shelf, kind: str) -> None:
+def test_fork_closes_stores_locked_by_a_thread_of_its_parent(shelf: Shelf, kind: str) -> None:
     store = shelf.open() if kind == "sqlite" else MemoryBackend()
     store.call_sync(op.Peek())
     locked, go_on = threading.Event(), threading.Event()
@@ -399,7 +399,7 @@ def test_a_file_that_was_only_looked_into_is_not_written_anew(shelf: Shelf) -> N
 # --- many at once ----------------------------------------------------------------------------------------------------
 
 
-def test_what_comes_together_is_written_together(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_operations_share_one_commit(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     commits = []
     append = file_module.JournalFile.append
 
@@ -632,7 +632,7 @@ def test_it_says_that_it_was_opened_and_how_much_was_replayed(shelf: Shelf, capl
     assert [entry.__dict__["replayed"] for entry in caplog.records] == [0, 2]
 
 
-def test_a_schedule_wakes_who_works(shelf: Shelf) -> None:
+def test_new_schedule_wakes_workers(shelf: Shelf) -> None:
     store = shelf.open()
     waiter = threading.Thread(target=store.wait_sync, args=(Interest(pools=("default",)), 60))
     waiter.start()

@@ -181,9 +181,7 @@ def rest(store: Any) -> bool:
     return not is_copying(store) and not store._compaction._is_clearing
 
 
-def test_a_store_goes_on_while_a_copy_is_made_and_removes_what_it_has_replaced(
-    shelf: Shelf, go_on: Callable[[], None]
-) -> None:
+def test_store_serves_during_a_copy_and_removes_replaced_rows(shelf: Shelf, go_on: Callable[[], None]) -> None:
     store = shelf.open()
     fill(store)
     assert is_copying(store)

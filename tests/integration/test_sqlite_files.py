@@ -51,7 +51,7 @@ def file_of(store: SqliteBackend) -> JournalFile:
     return store._journal
 
 
-def test_what_is_no_database_is_refused_and_left_alone(shelf: Shelf) -> None:
+def test_foreign_file_is_refused_and_left_alone(shelf: Shelf) -> None:
     shelf.path.write_bytes(b"dear diary, " * 1000)
     with pytest.raises(CorruptStateError, match="is damaged, or no database"):
         shelf.open().call_sync(op.Peek())
@@ -197,7 +197,7 @@ def test_a_damaged_row_is_noticed(shelf: Shelf, change: str) -> None:
         shelf.open().call_sync(op.Peek())
 
 
-def test_a_log_that_was_cut_off_loses_what_came_last(shelf: Shelf) -> None:
+def test_truncated_log_loses_only_its_last_rows(shelf: Shelf) -> None:
     store = shelf.open()
     counts = []
     log = shelf.path.with_name("jobs.db-wal")
@@ -244,7 +244,7 @@ def test_a_directory_that_must_not_be_written_is_named(tmp_path: Path) -> None:
     store.close_sync()
 
 
-def test_what_cannot_be_opened_now_can_be_later(tmp_path: Path) -> None:
+def test_unopenable_file_can_be_opened_later(tmp_path: Path) -> None:
     store = SqliteBackend(Address(path=tmp_path / "later" / "jobs.db"))
     with pytest.raises(BackendUnavailableError):
         enqueue(store, "a")
@@ -339,7 +339,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-def test_when_the_disk_fails_only_the_file_says_what_was_done(shelf: Shelf, is_done: bool) -> None:
+def test_disk_failure_leaves_the_outcome_to_the_file(shelf: Shelf, is_done: bool) -> None:
     store = shelf.open()
     enqueue(store, "a")
     file_of(store)._db = Failing(file_of(store)._db, is_done=is_done)  # type: ignore[assignment]
@@ -367,7 +367,7 @@ def test_an_operation_whose_outcome_is_unknown_is_called_again_and_answered(shel
     assert call().first == 1
 
 
-def test_an_engine_that_raised_what_it_should_not_is_thrown_away(
+def test_failed_engine_is_discarded(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = shelf.open()
@@ -386,9 +386,7 @@ def test_an_engine_that_raised_what_it_should_not_is_thrown_away(
     store.engine.check()
 
 
-def test_what_comes_together_with_what_broke_the_engine_is_unknown_and_in_the_file(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_operations_beside_a_failed_one_are_unknown_and_stored(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     store = shelf.open()
     store.call_sync(op.Peek())
     apply = store.engine.apply
@@ -426,7 +424,7 @@ def test_what_comes_together_with_what_broke_the_engine_is_unknown_and_in_the_fi
     assert not store.call_sync(asked[2]).jobs[0].created
 
 
-def test_what_cannot_be_written_fails_nobody_else(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_operation_fails_alone(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(operation: op.Operation[Any]) -> bytes:
         if isinstance(operation, op.Draw):
             raise ZeroDivisionError
@@ -443,7 +441,7 @@ def test_what_cannot_be_written_fails_nobody_else(shelf: Shelf, monkeypatch: pyt
     assert [type(each) for each in asyncio.run(together())] == [ZeroDivisionError, op.Enqueued]
 
 
-def test_leases_that_broke_the_engine_leave_what_the_file_says(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_lease_extension_restores_the_state_of_the_file(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(*_: Any) -> None:
         raise MemoryError
 

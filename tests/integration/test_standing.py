@@ -173,7 +173,7 @@ def test_one_that_stands_by_leads_at_once_and_others_leave_the_lead_to_it(
 
 
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)  # rows of a file have no marks
-def test_what_was_followed_is_not_read_again_when_a_session_has_ended(
+def test_standby_does_not_reread_rows_after_a_lost_session(
     make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(standing_module, "AGAIN_S", 0.01)

@@ -789,7 +789,7 @@ def test_steps_of_many_threads_of_one_handler_are_all_stored(url: str) -> None:
     on(url, main)
 
 
-def test_what_a_scheduler_puts_around_steps_is_around_those_that_are_made(url: str) -> None:
+def test_step_hook_wraps_only_executed_steps(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         seen: list[Any] = []
 

@@ -267,7 +267,7 @@ async def test_twins_work_beside_a_running_loop() -> None:
     assert later.state_sync() is SCHEDULED
 
 
-async def test_a_handler_in_a_thread_enqueues_what_comes_behind() -> None:
+async def test_handler_in_a_thread_enqueues_followers() -> None:
     sched, _ = scheduler()
     work = make_job(sched)
 
@@ -280,7 +280,7 @@ async def test_a_handler_in_a_thread_enqueues_what_comes_behind() -> None:
         assert await sched.handle(behind).result() == "a5"
 
 
-async def test_closing_wakes_who_waits() -> None:
+async def test_close_wakes_waiters() -> None:
     sched, _ = scheduler()
     handle = make_job(sched).enqueue_sync("a")
     backend = memory(sched)

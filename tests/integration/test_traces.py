@@ -90,7 +90,7 @@ def sched(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
     sched.close_sync()
 
 
-def test_what_real_workers_do_is_in_order(sched: Scheduler) -> None:
+def test_trace_of_real_workers_has_no_faults(sched: Scheduler) -> None:
     (events, jobs), pasts, lines = work_through(sched)
     report = examine_trace(events, jobs.values(), complete=True)
     assert (report.faults, report.unjudged, report.jobs) == ((), (), JOBS)
@@ -257,7 +257,7 @@ def fill(system: System) -> None:
 
 
 @pytest.mark.redis
-def test_what_a_store_did_is_written_and_in_order(system: System, tmp_path: Path) -> None:
+def test_trace_command_writes_a_sound_trace(system: System, tmp_path: Path) -> None:
     fill(system)
     file = tmp_path / "trace.jsonl"
     system.ok("trace", "--file", str(file))
@@ -284,7 +284,7 @@ def test_a_part_of_a_store_is_written(system: System) -> None:
 
 
 @pytest.mark.redis
-def test_what_happens_is_followed(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trace_command_follows_new_events(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
 
     def echo(text: str, **_: Any) -> None:
@@ -360,7 +360,7 @@ def test_the_options_of_a_check_are_heard() -> None:
     assert check("-", "--slots", "1", "--slots", "2", input=SPOILED)[0] == 2
 
 
-def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
+def test_malformed_trace_is_refused(tmp_path: Path) -> None:
     code, output = check("-", input=SPOILED + "no JSON\n")
     assert (code, output.startswith("queuehint: line 8: no JSON")) == (2, True)
     code, output = check(str(tmp_path / "nowhere"), "--json")
@@ -375,7 +375,7 @@ def test_several_files_are_one_trace(tmp_path: Path, recorded: Trace) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", '{"job": "a", "hint": ["doc1"]}\n'])
-def test_what_has_no_events_is_not_called_in_order(text: str) -> None:
+def test_empty_trace_is_not_called_sound(text: str) -> None:
     assert check("-", input=text) == (2, "0 events of 0 jobs: there was nothing to check\n")
 
 

@@ -262,7 +262,7 @@ def test_a_connection_is_asked_once_which_database_it_leads_to(
 
 
 @EACH_APP
-def test_a_database_without_the_tables_says_what_to_do(place: Place, kind: type[App]) -> None:
+def test_database_without_tables_names_the_command_to_create_them(place: Place, kind: type[App]) -> None:
     backend: Any = place.sched.backend
     backend.address = InboxAddress(namespace="docs", schema="elsewhere")
     with place.app(kind) as app:
@@ -365,7 +365,7 @@ def test_a_number_cannot_be_drawn_in_a_transaction(place: Place) -> None:
     sched.close_sync()
 
 
-def test_what_needs_its_caller_is_not_written(place: Place) -> None:
+def test_caller_bound_submission_is_refused_in_a_transaction(place: Place) -> None:
     with place.app() as app:
         app.do(app.begin)
         with pytest.raises(InvalidJobError, match="presence_ms is not supported in a transaction"):

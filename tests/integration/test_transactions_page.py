@@ -30,7 +30,7 @@ WRITTEN = [
 """What each program but the first commits."""
 
 
-def test_each_program_of_the_page_writes_what_it_says(
+def test_programs_of_the_page_write_their_shown_output(
     postgres_server: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_tables(postgres_server, database)

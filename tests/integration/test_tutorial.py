@@ -37,7 +37,7 @@ def test_every_program_is_shown() -> None:
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_a_program_is_shown_as_it_is_and_prints_what_is_shown(name: str) -> None:
+def test_tutorial_program_is_shown_verbatim_and_prints_its_output(name: str) -> None:
     assert f"```python\n{(QUEUES / f'{name}.py').read_text()}```" in TEXT
     assert run(name) == SHOWN[name]
 

@@ -110,7 +110,7 @@ async def test_open_tab_gets_the_events_of_its_document(feed: Feed) -> None:
     await feed.sched.close()
 
 
-async def test_tab_that_comes_back_goes_on_behind_what_it_has_seen(feed: Feed) -> None:
+async def test_returning_tab_resumes_after_its_last_event(feed: Feed) -> None:
     first = Tab(feed, "doc1")
     async with asyncio.timeout(20), feed.sched.worker():
         await first.from_server.get()

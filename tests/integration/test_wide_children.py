@@ -228,7 +228,7 @@ async def test_parts_that_are_refused_fail_the_attempt(sched: Scheduler, monkeyp
         b'{"children":["1","2","3","4"],"on_child_failure":"fail"}',
     ],
 )
-async def test_what_no_worker_has_written_fails(arguments: bytes) -> None:
+async def test_malformed_children_arguments_fail_the_job(arguments: bytes) -> None:
     with opened() as sched:
         (job,) = await sched.submit([JobSpec(id="p", task=CHILDREN_TASK, arguments=arguments)])
         async with sched.worker():

@@ -314,7 +314,7 @@ async def test_a_worker_that_stops_lets_its_jobs_end_and_claims_nothing_more() -
     assert gate.entered == ["a"]
 
 
-async def test_what_does_not_end_within_the_grace_time_is_given_back_to_its_place() -> None:
+async def test_job_longer_than_the_grace_time_is_released_in_place() -> None:
     sched, _ = scheduler()
     gate = Gate()
 

@@ -59,7 +59,7 @@ def raising(error: BaseException | type[BaseException]) -> Callable[[JobContext]
 
 
 @KINDS
-async def test_an_answer_that_is_raised_means_what_it_means_when_it_is_returned(kind: str) -> None:
+async def test_raised_answer_equals_the_returned_one(kind: str) -> None:
     for answer in ANSWERS:
         returned = await ended(lambda _, answer=answer: answer, kind)  # type: ignore[misc]
         raised = await ended(raising(answer), kind)
@@ -143,7 +143,7 @@ def test_answers_are_values_and_survive_a_process_pool() -> None:
     assert not isinstance(Fail(), Exception)
 
 
-def test_handlers_that_raise_answers_are_checked_like_those_that_return_them() -> None:
+def test_serial_check_accepts_raised_answers() -> None:
     async def edit(state: list[int], n: int) -> None:
         state.append(n)
         await asyncio.sleep(0)

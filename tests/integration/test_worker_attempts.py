@@ -232,7 +232,7 @@ async def test_endless_recursion_fails_the_attempt() -> None:
         assert (await handle.record()).errors[0].type == "RecursionError"
 
 
-async def test_what_is_redacted_is_nowhere_in_the_record() -> None:
+async def test_redacted_reason_is_in_no_record() -> None:
     sched, _ = scheduler(redact=lambda text: text.replace("hunter2", "***"))
 
     @sched.job(max_attempts=1)
@@ -308,7 +308,7 @@ async def test_a_codec_that_raises_fails_the_job_without_another_attempt() -> No
     assert (await handle.record()).errors[0].type == "ZeroDivisionError"
 
 
-async def test_a_plain_handler_that_returns_what_it_did_not_await_fails_once() -> None:
+async def test_plain_handler_that_returns_an_awaitable_fails_once() -> None:
     sched, _ = scheduler()
 
     async def coroutine() -> None: ...

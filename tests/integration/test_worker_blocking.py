@@ -40,7 +40,7 @@ def is_said_blocked(reason: Reason) -> bool:
     return reason.kind is ReasonKind.RUNNING and ", its event loop blocked for " in (reason.detail or "")
 
 
-def test_code_that_holds_up_the_loop_is_told_and_what_has_not_begun_goes_back(
+def test_code_that_blocks_the_loop_is_logged_and_jobs_released(
     far: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -176,7 +176,7 @@ async def test_a_worker_that_stops_withdraws_its_claim_before_it_exchanges() -> 
         assert await idle.count(JobState.STARTED) == 1
 
 
-async def test_what_a_withdrawn_claim_was_granted_is_given_back() -> None:
+async def test_grant_of_a_withdrawn_claim_is_released() -> None:
     async with idling() as idle:
         (wait,) = idle.store.waits
         await idle.work.enqueue()
@@ -203,7 +203,7 @@ async def test_a_worker_of_short_leases_waits_and_claims_after_it() -> None:
         assert (idle.store.waits, idle.store.plain) == ([], 1)
 
 
-async def test_what_comes_after_a_worker_has_died_of_an_error_is_not_begun() -> None:
+async def test_grant_after_a_worker_died_is_not_begun() -> None:
     async with idling() as idle:
         (wait,) = idle.store.waits
         await idle.work.enqueue()

@@ -222,7 +222,7 @@ async def test_a_worker_of_few_slots_exchanges_one_by_one(concurrency: int) -> N
         assert crew.held.most == 1
 
 
-async def test_a_worker_that_stops_waits_for_both_and_gives_back_what_they_bring() -> None:
+async def test_stopping_worker_awaits_both_exchanges_and_releases_their_grants() -> None:
     async with working(jobs=40) as crew:
         held = crew.held
         first, second = await crew.send_two()
@@ -237,7 +237,7 @@ async def test_a_worker_that_stops_waits_for_both_and_gives_back_what_they_bring
         await crew.count(finished=4, queued=36)
 
 
-async def test_what_both_exchanges_claim_is_never_more_than_the_slots() -> None:
+async def test_claims_of_both_exchanges_never_exceed_the_slots() -> None:
     async with working(jobs=40) as crew:
         held = crew.held
         held.answer(held.calls[0])
@@ -318,7 +318,7 @@ class SaidLater(OutboxBuffer):
 
 
 @pytest.mark.parametrize("looks", range(1, 7))
-async def test_what_a_second_exchange_gives_back_is_not_taken_for_what_the_first_settles(looks: int) -> None:
+async def test_release_in_a_second_exchange_is_distinct_from_earlier_settlements(looks: int) -> None:
     async with working(jobs=40) as crew:
         held, outbox = crew.held, crew.worker._state.outbox
         first, second = await crew.send_two()

@@ -88,7 +88,7 @@ async def test_it_excludes_jobs_and_is_excluded_by_them_in_order() -> None:
         await holding
 
 
-async def test_places_conflict_with_those_above_and_below() -> None:
+async def test_exclusive_places_conflict_with_paths_above_and_below() -> None:
     sched, _ = scheduler()
     async with sched.exclusive(["a", "b"]), sched.exclusive(["a", "c"]):
         for path in ([], ["a"], ["a", "b"], ["a", "c", "d"]):
@@ -219,7 +219,7 @@ async def test_an_operator_may_cancel_a_waiting_caller() -> None:
     assert await sched.can_dequeue(["a"])
 
 
-async def test_an_operator_cannot_take_the_place_from_who_holds_it() -> None:
+async def test_cancel_does_not_take_a_held_place() -> None:
     sched, _ = scheduler()
     async with sched.exclusive(["a"]) as held:
         assert await sched.cancel([held.id]) == [False]

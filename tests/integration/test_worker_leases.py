@@ -133,7 +133,7 @@ async def test_a_worker_outlives_a_store_that_cannot_be_reached_for_a_while(
     assert events(caplog).count("worker.backend") == 10
 
 
-async def test_what_a_handler_said_meanwhile_is_not_lost(flaky: Callable[[Scheduler], list[int]]) -> None:
+async def test_notes_of_a_handler_survive_an_outage(flaky: Callable[[Scheduler], list[int]]) -> None:
     sched, _ = scheduler()
     left: list[int] = []
 
@@ -293,7 +293,7 @@ async def test_an_exchange_without_an_answer_is_sent_again_as_it_was(
     assert events(caplog).count("worker.reconnected") == 1
 
 
-async def test_what_was_granted_while_the_worker_was_told_to_stop_is_given_back_at_once(
+async def test_grant_during_a_stop_is_released_at_once(
     far: Callable[..., Scheduler],
 ) -> None:
     sched = far()
@@ -320,7 +320,7 @@ async def test_what_was_granted_while_the_worker_was_told_to_stop_is_given_back_
     assert called == []
 
 
-async def test_what_was_granted_too_long_ago_is_given_back_and_does_not_run(far: Callable[..., Scheduler]) -> None:
+async def test_expired_grant_is_released_without_running(far: Callable[..., Scheduler]) -> None:
     sched = far(lease=1)
     granted: list[int] = []
     began: list[int] = []
@@ -451,9 +451,7 @@ async def test_a_job_granted_a_third_time_runs_once_for_the_newest_grant(far: Ca
 
 
 @pytest.mark.parametrize("end", ["canceled", "stopped"])
-async def test_what_waits_for_its_code_is_given_back_once_that_has_ended(
-    far: Callable[..., Scheduler], end: str
-) -> None:
+async def test_job_behind_stubborn_code_is_released_when_that_ended(far: Callable[..., Scheduler], end: str) -> None:
     clock = FakeClock()
     sched = far(clock=clock)
     code = Stubborn(sched, "async")
@@ -532,7 +530,7 @@ async def test_a_process_is_given_up_with_code_that_does_not_end_once_the_others
     gate.open()
 
 
-async def test_what_has_ended_by_then_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_job_that_ended_in_time_is_not_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "RELEASE_S", 0.2)
 
     sched, _ = scheduler()
@@ -683,7 +681,7 @@ async def test_jobs_that_may_lose_no_worker_begin_once_the_store_is_told_of_all_
     assert events(caplog).count("job.last_life") == 0
 
 
-async def test_a_job_that_may_lose_no_worker_fails_alone_with_what_its_announcement_met() -> None:
+async def test_announcement_failure_fails_only_its_own_job() -> None:
     sched, _ = scheduler()
     call = sched.backend.call
 

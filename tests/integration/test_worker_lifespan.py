@@ -201,7 +201,7 @@ async def test_state_without_a_lifespan_is_none() -> None:
     assert await handle.result()
 
 
-async def test_on_memory_gives_jobs_a_state_in_place_of_what_the_lifespan_opens(queuehint_state: object) -> None:
+async def test_on_memory_state_replaces_the_lifespan(queuehint_state: object) -> None:
     sched = Scheduler()
     seen: list[object] = []
 

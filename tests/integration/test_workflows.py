@@ -152,7 +152,7 @@ def run() -> tuple[list[run_workflow.Task], dict[str, Any]]:
         ("a", {"state": JobState.FAILED}, "a is FAILED"),
     ],
 )
-def test_what_is_wrong_with_a_run_is_noticed(
+def test_workflow_check_notices_wrong_records(
     run: tuple[list[run_workflow.Task], dict[str, Any]], name: str, changes: dict[str, Any], found: str
 ) -> None:
     tasks, records = run

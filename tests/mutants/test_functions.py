@@ -69,7 +69,7 @@ def parts(text: str, suffix: str) -> dict[str, str]:
     }
 
 
-def test_functions_of_python_are_named_with_what_they_are_in() -> None:
+def test_python_functions_are_named_with_their_enclosing_scopes() -> None:
     found = parts(PYTHON, ".py")
     assert found.keys() == {
         FILE_LEVEL,
@@ -91,7 +91,7 @@ def test_a_function_has_its_decorators_and_all_that_are_called_the_same() -> Non
     assert found["one"] == "    def one(): return 1\n    def one():\n        return 3\n"
 
 
-def test_a_class_and_the_level_of_the_file_are_what_is_outside_of_functions_and_classes() -> None:
+def test_class_and_module_parts_exclude_nested_functions_and_classes() -> None:
     found = parts(PYTHON, ".py")
     assert found["Outer"] == 'class Outer:\n    """A class."""\n    field = 1\n\n\n\n'
     assert found["Outer.Inner"] == "    class Inner:\n"

@@ -55,13 +55,13 @@ def fault(mutant: Mutant) -> tuple[object, ...]:
 
 
 @for_each("mutant", MUTANTS, ids=named)
-def test_what_a_mutant_replaces_stands_there_once_and_the_rest_compiles(mutant: Mutant) -> None:
+def test_mutant_text_occurs_once_and_its_replacement_compiles(mutant: Mutant) -> None:
     text = mutant.apply(mutant.path.read_text("utf-8"))
     if mutant.path.suffix == ".py":
         compile(text, mutant.file, "exec")
 
 
-def test_what_concerns_order_exclusion_leases_and_edges_is_for_the_kit_to_catch() -> None:
+def test_mutants_of_guarantees_are_caught_by_the_kit() -> None:
     for mutant in MUTANTS:
         assert mutant.kind not in OF_THE_KIT or any(catcher.is_kit for catcher in mutant.caught_by), mutant.name
 
@@ -127,7 +127,7 @@ def test_a_server_takes_the_scripts_of_a_mutant(
         client.script_load(scripts.CONST.sub("", changed))
 
 
-def test_what_a_mutant_leaves_behind_is_ended() -> None:
+def test_leftover_processes_of_a_mutant_are_ended() -> None:
     """Such as the child process of a worker that does not end it, in a process group of its own."""
     leave = "import subprocess as s; print(s.Popen(['sleep', '60'], stdout=s.DEVNULL, process_group=0).pid)"
     leader = subprocess.Popen([sys.executable, "-c", leave], stdout=subprocess.PIPE, text=True, start_new_session=True)

@@ -41,7 +41,7 @@ def compare_redis(program: Path, seed: int, style: Style, steps: int, budget: in
     assert lockstep.gates.compare(program) >= steps
 
 
-def test_gates_in_a_file_are_those_of_the_proved_program(trie_program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_gates_agree_with_the_proved_program(trie_program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is closed, or cut off, and opened again now and then."""
     monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 30)
     compare_sqlite(trie_program, 3, 150)
@@ -49,7 +49,7 @@ def test_gates_in_a_file_are_those_of_the_proved_program(trie_program: Path, mon
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(20))
-def test_gates_in_a_file_are_those_of_the_proved_program_for_long(
+def test_file_gates_agree_with_the_proved_program_at_length(
     trie_program: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 30)
@@ -58,7 +58,7 @@ def test_gates_in_a_file_are_those_of_the_proved_program_for_long(
 
 @pytest.mark.redis
 @pytest.mark.parametrize("budget", [1, 3, BUDGET])
-def test_gates_in_redis_are_those_of_the_proved_program(trie_program: Path, budget: int) -> None:
+def test_redis_gates_agree_with_the_proved_program(trie_program: Path, budget: int) -> None:
     for seed in range(budget, budget + thorough(5, quick=1)):
         compare_redis(trie_program, seed, MIXED, 70, budget)
 
@@ -67,6 +67,6 @@ def test_gates_in_redis_are_those_of_the_proved_program(trie_program: Path, budg
 @pytest.mark.redis
 @pytest.mark.parametrize("budget", [1, 2, 5, 20, BUDGET])
 @pytest.mark.parametrize("style", [MIXED, ALL_AT_ONCE], ids=["mixed", "all"])
-def test_gates_in_redis_are_those_of_the_proved_program_for_long(trie_program: Path, style: Style, budget: int) -> None:
+def test_redis_gates_agree_with_the_proved_program_at_length(trie_program: Path, style: Style, budget: int) -> None:
     for seed in range(10):
         compare_redis(trie_program, seed, style, 400, budget)

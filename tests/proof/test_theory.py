@@ -94,7 +94,7 @@ def test_no_two_faults_are_of_one_name_and_there_are_twenty_of_each() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_what_a_fault_replaces_stands_there_once(fault: Fault) -> None:
+def test_fault_text_occurs_once_in_its_file(fault: Fault) -> None:
     assert (PROOF / fault.file).read_text("utf-8").count(fault.old) == 1
 
 

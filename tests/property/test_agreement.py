@@ -857,7 +857,7 @@ class AgreementMachine(OperationMachine):
         self.lockstep.watch(tuple(some))
 
     @invariant()
-    def indexes_hold_what_they_should(self) -> None:
+    def indexes_agree_with_a_recount(self) -> None:
         self.lockstep.recount()
 
     def teardown(self) -> None:
@@ -1036,7 +1036,7 @@ def test_a_job_that_is_replaced_or_amended_leaves_its_facts(make: Make) -> None:
         assert jobs_named(lockstep) == {"ka", "p"}
 
 
-def test_what_is_no_record_names_no_facts(make: Make) -> None:
+def test_staged_jobs_are_in_no_index(make: Make) -> None:
     lockstep = make()
     lockstep.do(op.Enqueue(pruned_specs("s", 2, "staged"), staged="parts"))
     assert not facts_held(lockstep)
@@ -1130,7 +1130,7 @@ def all_filters() -> list[RecordFilter]:
 
 
 @pytest.mark.parametrize("room", [FACTS_MAX, 6, 0])
-def test_every_question_finds_what_stands_in_heads_and_what_is_named(make: Make, room: int) -> None:
+def test_listing_agrees_for_pruned_and_indexed_facts(make: Make, room: int) -> None:
     lockstep = make(room)
     choices = itertools.product(("t1", "t2"), ("p1", "p2"), ("s1", None), ("u1", None), ((), ("x",), ("x", "y")))
     jobs = [

@@ -407,9 +407,7 @@ def wrong_answers(
 
 
 @pytest.mark.parametrize("thing, name", CALLABLES, ids=lambda part: part)
-def test_what_cannot_be_meant_is_refused_by_us_at_once_and_changes_nothing(
-    thing: str, name: str, runner: asyncio.Runner
-) -> None:
+def test_hostile_values_are_refused_at_once_and_change_nothing(thing: str, name: str, runner: asyncio.Runner) -> None:
     luck = random.Random(f"{thing}.{name}")
     values = list(VALUES)
     few = thorough(len(values), quick=4)
@@ -444,7 +442,7 @@ def runner() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-def test_what_is_left_out_is_there() -> None:
+def test_left_out_names_exist() -> None:
     world = World(lambda: "memory://")
     for path in LEFT_OUT:
         thing, _, name = path.partition(".")

@@ -197,7 +197,7 @@ def test_a_store_goes_on_after_a_restart() -> None:
     run_state_machine_as_test(Lasting, settings=settings(Lasting.TestCase.settings, max_examples=20, database=None))
 
 
-def test_a_store_that_loses_what_was_answered_is_convicted() -> None:
+def test_store_that_loses_answered_operations_is_convicted() -> None:
     with pytest.raises(AssertionError) as caught:
         run_state_machine_as_test(
             Losing, settings=settings(Losing.TestCase.settings, max_examples=200, database=None, derandomize=True)
@@ -224,7 +224,7 @@ def test_a_replay_fails_as_the_machine_does() -> None:
         Machine.replay([(0, op.Renew(()))])
 
 
-def test_shortening_keeps_what_fails_and_lets_no_time_pass() -> None:
+def test_shortened_history_keeps_the_failure_without_delays() -> None:
     history = [(at, op.Enqueue((attrs.evolve(A, id=str(at), priority=5),))) for at in range(20)]
 
     def fails(steps: list[tuple[int, Any]]) -> bool:

@@ -272,7 +272,7 @@ def test_large_flows_of_many_callers_are_whole_whatever_happens(monkeypatch: pyt
     callers.check_whole(last)
 
 
-def test_jobs_of_no_flow_are_those_of_both_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_submissions_without_flow_store_jobs_of_both_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs with edges that take effect at once go in parts too, without a flow."""
     specs = [JobSpec(id="0", task="t").check()]
     specs += [JobSpec(id=str(at), task="t", depends_on=(Dependency(str(at - 1)),)).check() for at in range(1, 4)]

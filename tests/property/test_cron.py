@@ -122,7 +122,7 @@ def due_times(recurrence: Recurrence, begin_ms: int, *, most: int = 10_000, end_
 
 
 @for_each("zone", ZONES)
-def test_due_times_where_clocks_change_are_those_of_the_definition(zone: str) -> None:
+def test_due_times_at_clock_changes_agree_with_the_definition(zone: str) -> None:
     random = Random(zone)
     for _ in range(thorough(60, quick=3)):
         day = datetime.fromisoformat(random.choice(ZONES[zone])).replace(tzinfo=ZoneInfo(zone))

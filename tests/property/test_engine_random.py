@@ -261,7 +261,7 @@ def test_a_dead_job_that_cancels_behind_holds_its_place_until_the_last_is_cancel
     assert late_states == {"QUEUED"}
 
 
-def test_a_caller_who_gives_a_place_back_is_not_waited_for() -> None:
+def test_caller_that_returned_a_place_is_not_awaited() -> None:
     pair = Lockstep()
     for number, kind in enumerate(OutcomeKind):
         spec = JobSpec(id=str(number), task="t", claims=one_claim(("a",), "exclusive"), presence_ms=MINUTE)

@@ -98,7 +98,7 @@ def replayed(history: Led) -> Iterator[Engine]:
 
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("seed", range(thorough(25, quick=3)))
-def test_each_row_of_another_release_comes_to_what_that_one_decided(seed: int, rules: str) -> None:
+def test_followed_row_of_another_release_reproduces_its_decisions(seed: int, rules: str) -> None:
     # To release jobs that a limit has parked takes units: with few of them, work comes later where none was parked.
     history = led(seed, thorough(250, quick=120), budget=1000 if rules == "without_limits" else None)
     with other_release(rules):

@@ -170,7 +170,7 @@ def _unjudged(log: list[JobIntervals], tolerance: float) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("tolerance", [0, 1, 2.5])
-def test_sweep_finds_exactly_what_the_definition_finds(tolerance: float) -> None:
+def test_sweep_agrees_with_the_definition(tolerance: float) -> None:
     @settings(max_examples=thorough(5000, quick=200))
     @given(logs(tolerance))
     def agree(log: list[JobIntervals]) -> None:

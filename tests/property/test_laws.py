@@ -56,7 +56,7 @@ def test_no_two_paths_share_a_key(path: Path, other: Path) -> None:
 
 
 @given(any_path.filter(lambda path: path and len(path[-1].encode()) < SEGMENT_BYTES_MAX), any_path)
-def test_the_keys_between_a_path_and_its_end_are_those_of_its_descendants(path: Path, other: Path) -> None:
+def test_keys_below_a_path_are_exactly_its_descendants(path: Path, other: Path) -> None:
     low, high = keys_below(path)
     # Segments that sort right below and right above a colon have neighbouring keys.
     alike = [(*path[:-1], path[-1] + letter, *other) for letter in "\\/9:;"]
@@ -122,7 +122,7 @@ def test_normalised_claims_stay_as_they_are_in_order_of_path_and_never_meet(clai
 
 
 @given(claim_lists, short_path)
-def test_normalised_claims_ask_for_what_the_claims_asked_for_as_a_whole(claims: list[Claim], path: Path) -> None:
+def test_normalised_claims_conflict_like_the_original_claims(claims: list[Claim], path: Path) -> None:
     normal = normalise(claims)
     probe = (Claim(path, "exclusive"),)
     assert conflict(normal, probe) == conflict(claims, probe)
@@ -147,7 +147,7 @@ def test_a_job_never_waits_for_itself(claims: list[Claim]) -> None:
 
 
 @given(st.integers(0, 10**9), st.integers(1, 400))
-def test_a_heap_gives_what_a_sorted_list_gives_whatever_is_taken_out_of_turn(seed: int, steps: int) -> None:
+def test_lazy_heap_agrees_with_a_sorted_list(seed: int, steps: int) -> None:
     random = Random(seed)
     heap: LazyHeap[str] = LazyHeap()
     plain: list[tuple[int, int, int, str]] = []
@@ -218,7 +218,7 @@ def ready_job(number: int, user: str | None, priority: int = 3, enqueued_ms: int
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), priorities), min_size=1, max_size=30))
-def test_users_who_always_have_something_ready_take_turns(wanted: list[tuple[int, int]]) -> None:
+def test_users_with_ready_jobs_take_turns(wanted: list[tuple[int, int]]) -> None:
     queue = ReadyQueue()
     users = sorted({user for user, _ in wanted})
     numbers = iter(range(1, 10_000))
@@ -267,7 +267,7 @@ def test_with_one_user_and_one_level_ready_jobs_go_first_in_first_out(pauses: li
 
 
 @given(st.integers(0, 10**9))
-def test_the_ready_queue_holds_what_was_added_and_not_taken(seed: int) -> None:
+def test_ready_queue_holds_added_jobs_until_taken(seed: int) -> None:
     random = Random(seed)
     queue = ReadyQueue()
     held: dict[int, Job] = {}

@@ -50,7 +50,7 @@ def test_a_model_that_sees_replies_alone_follows_an_engine(style: Style, seed: i
 
 
 @given(st.lists(st.tuples(claims, st.sampled_from([1, 3, 9])), max_size=8), st.randoms(use_true_random=False))
-def test_a_model_allows_what_a_model_answers(wanted: list[tuple[tuple[Claim, ...], int]], random: Random) -> None:
+def test_model_accepts_the_answers_of_a_model(wanted: list[tuple[tuple[Claim, ...], int]], random: Random) -> None:
     speaker, judge = ReferenceModel(), ReferenceModel()
     jobs = [
         JobSpec(id=str(at), task="t", claims=each, priority=level, policy=Policy(max_attempts=2))
@@ -92,7 +92,7 @@ def test_a_wrong_reply_is_told_beside_the_right_one() -> None:
         ReferenceModel().follow(op.Enqueue((A,)), wrong)
 
 
-def test_a_reply_to_what_must_be_refused_is_wrong() -> None:
+def test_answer_to_an_invalid_operation_is_wrong() -> None:
     with pytest.raises(AssertionError, match="must be refused with DuplicateJobError"):
         enqueued(ReferenceModel(), A).follow(op.Enqueue((attrs.evolve(A, task="u"),)), op.Enqueued((), more=False))
 
@@ -118,12 +118,12 @@ def test_a_job_that_is_started_twice_is_wrong() -> None:
         model.follow(op.Exchange("x", limit=1), again)
 
 
-def test_what_must_be_refused_is_not_answered() -> None:
+def test_model_refuses_invalid_operations() -> None:
     with pytest.raises(ValueError, match="must be refused with JobNotFoundError"):
         ReferenceModel().apply(op.Why("nobody"))
 
 
-def test_what_the_model_does_not_know_it_says_so() -> None:
+def test_model_raises_on_unsupported_operations() -> None:
     with pytest.raises(NotImplementedError):
         ReferenceModel().apply(op.ListSchedules())
     with pytest.raises(NotImplementedError):

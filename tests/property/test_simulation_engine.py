@@ -241,12 +241,12 @@ def never_end_pauses(patch: pytest.MonkeyPatch) -> None:
     end_pauses_later(patch, 1 << 50)
 
 
-def keep_what_is_withdrawn(patch: pytest.MonkeyPatch) -> None:
+def ignore_withdrawals(patch: pytest.MonkeyPatch) -> None:
     """A withdrawal is answered, and all is left to the expiry."""
     patch.setattr(staging, "withdraw", lambda _table, _start, _now_ms: None)
 
 
-def commit_what_is_withdrawn(patch: pytest.MonkeyPatch) -> None:
+def commit_withdrawn_jobs(patch: pytest.MonkeyPatch) -> None:
     def commit(table: JobTable, start: Job, now_ms: int) -> None:
         staging.commit(table, start, now_ms)
         table.leftovers.append(CommitSweep(start, table.last_number))
@@ -277,8 +277,8 @@ def put_off_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 BROKEN = [
-    keep_what_is_withdrawn,
-    commit_what_is_withdrawn,
+    ignore_withdrawals,
+    commit_withdrawn_jobs,
     end_pauses_a_second_late,
     never_end_pauses,
     pause_paths_only,
@@ -351,7 +351,7 @@ def test_a_broken_session_is_found(broken: str) -> None:
     assert len(error.story) <= 30
 
 
-def test_a_failure_says_what_happened_and_how_to_see_it_again() -> None:
+def test_failed_simulation_reports_events_and_the_command_to_repeat() -> None:
     error = first_to_fail(lambda seed: simulate_engine(seed, make=partial(_store, broken="fences")))
     said = str(error)
     assert error.reason in said
@@ -493,7 +493,7 @@ def test_no_seeds_and_no_steps_are_refused(flag: str, capsys: pytest.CaptureFixt
     assert f"{flag.removesuffix('=0')} must be 1 or more" in capsys.readouterr().err
 
 
-def test_what_is_no_seed_and_no_plan_is_refused() -> None:
+def test_malformed_seed_or_plan_is_refused() -> None:
     wrong: Any
     for wrong in ("17", None, 1 << 63):
         with pytest.raises(InvalidJobError, match="seed must be"):

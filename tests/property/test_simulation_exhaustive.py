@@ -26,7 +26,7 @@ def test_two_clients_in_every_order() -> None:
     assert all(16 < count < 50 for count in situations)
 
 
-def test_what_is_given_back_tried_again_and_canceled_in_every_order() -> None:
+def test_releases_retries_and_cancels_hold_in_every_order() -> None:
     assert explore(["ecrcf", "ecx"], [("a",), ("a", "b")]) > 50
     assert explore(["ectcf", "ecf"], [(), ("a", "b")]) > 50
 

@@ -118,7 +118,7 @@ def test_an_engine_restored_from_a_snapshot_behaves_the_same(seed: int) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("block", range(20))
-def test_in_a_thousand_walks_who_is_read_again_goes_on_as_the_other(block: int) -> None:
+def test_thousand_walks_agree_after_reading_a_snapshot(block: int) -> None:
     for seed in range(1000 + 50 * block, 1050 + 50 * block):
         walk(seed, 0.03)
 

@@ -77,6 +77,6 @@ def test_a_reopened_file_gives_the_same_replies(seed: int, monkeypatch: pytest.M
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(100, 200))
-def test_in_many_walks_who_opens_it_again_says_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_walks_agree_after_reopening_the_file(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 30)
     walk(seed, 400)

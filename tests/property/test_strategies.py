@@ -151,7 +151,7 @@ def test_a_schedule_can_be_stored_and_is_listed_as_it_was_drawn(schedule: Schedu
 
 
 @given(st.lists(operations(), min_size=1, max_size=10))
-def test_an_operation_is_done_or_refused_for_what_is_there(history: list[op.Operation[Any]]) -> None:
+def test_generated_operation_is_valid_or_refused_for_the_state(history: list[op.Operation[Any]]) -> None:
     store = open_store()
     for operation in history:
         check_limits(operation)
@@ -189,7 +189,7 @@ def test_every_operation_is_drawn() -> None:
 
 
 @given(fault_plans(), fault_plans(most=1))
-def test_what_goes_wrong_does_so_as_often_as_it_may(plan: FaultPlan, other: FaultPlan) -> None:
+def test_generated_fault_rates_stay_within_their_limits(plan: FaultPlan, other: FaultPlan) -> None:
     assert max(plan.crash, plan.lose_reply, plan.restart) <= 0.2
     assert other.rollback <= 50
 
@@ -340,7 +340,7 @@ def test_wrong_arguments_are_refused_before_anything_is_drawn(wrong: Any) -> Non
         wrong()
 
 
-def test_without_what_reads_cron_expressions_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cron_package_generates_no_cron_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuehint.testing.strategies.recurring.find_spec", lambda name: None)
     assert all(each.cron is None for each in sample(recurrences(), 50))
     with pytest.raises(InvalidArgument, match=r"queuehint\[cron\]"):
@@ -382,7 +382,7 @@ REGISTERED_ALREADY = (
 )
 
 
-def test_what_hypothesis_calls_loads_nothing_of_ours_until_somebody_else_has() -> None:
+def test_hypothesis_entry_point_imports_the_package_lazily() -> None:
     plugin = f"import {_queuehint_hypothesis.__name__} as plugin; plugin.register()"
     entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["hypothesis"]
     assert entry == {"queuehint": f"{_queuehint_hypothesis.__name__}:register"}

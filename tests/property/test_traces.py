@@ -77,7 +77,7 @@ def traces(draw: st.DrawFn) -> tuple[list[TraceEvent], dict[str, TraceJob]]:
 
 
 @given(traces(), st.sampled_from([0, 0, 2, 5]))
-def test_the_checker_finds_what_looking_through_all_of_it_finds(
+def test_trace_checker_agrees_with_an_exhaustive_search(
     trace: tuple[list[TraceEvent], dict[str, TraceJob]], tolerance_ms: float
 ) -> None:
     events, jobs = trace

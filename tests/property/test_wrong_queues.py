@@ -135,7 +135,7 @@ def convicted(factory: Callable[[], QueueUnderTest]) -> QueueFaultError:
         (RetryToTheTail, "order", 2, "overtook a at doc1:intro, which was put back for another attempt"),
     ],
 )
-def test_a_wrong_queue_is_convicted_by_few_jobs_and_told_what_happened(
+def test_wrong_queue_is_convicted_by_few_jobs_with_a_story(
     queue: Callable[[], QueueUnderTest], rule: str, count: int, said: str
 ) -> None:
     error = convicted(queue)
@@ -152,7 +152,7 @@ def test_a_wrong_queue_is_convicted_by_few_jobs_and_told_what_happened(
     assert picture.splitlines()[0].split()[-1] == str(len(error.steps))
 
 
-def test_what_is_wrong_with_the_older_document_is_shown_rule_by_rule() -> None:
+def test_older_document_queue_is_convicted_rule_by_rule() -> None:
     siblings = convict(OlderDocument, rules=["idle"])
     assert [job.path for job in siblings.jobs] == [("doc1", "intro"), ("doc1", "body")]
     root = convict(OlderDocument, rules=["overlap"])
@@ -261,7 +261,7 @@ def test_other_queues_are_convicted_too(queue: Callable[[], QueueUnderTest], rul
     assert (error.faults[0].rule, len(error.jobs)) == (rule, count)
 
 
-def test_what_no_trace_can_tell_is_said_in_words() -> None:
+def test_conviction_without_a_trace_is_explained_in_words() -> None:
     raised = convict(Unready, unplaced=True)
     assert "error: enqueue() raised KeyError: 'a'" in str(raised)
     assert isinstance(raised.__cause__, KeyError)
@@ -469,7 +469,7 @@ def test_the_defaults_convict_a_wrong_queue_and_draw_all_that_they_name(queue: C
     assert all(any(line[2:].startswith(f"{job_id} ") for line in lanes) for job_id in named)
 
 
-def test_it_is_said_what_was_tried_and_what_was_not() -> None:
+def test_report_lists_tried_and_untried_features() -> None:
     report = check_queue(Right, max_examples=300)
     assert (report.histories, report.cancels, report.depth_max) == (300, 0, 6)
     assert min(report.starts, report.retries, report.failures) > 0
@@ -544,7 +544,7 @@ def test_edges_are_looked_at_when_asked_for() -> None:
     assert "failed" in str(failed)
 
 
-def test_what_is_canceled_does_not_start_and_frees_its_place() -> None:
+def test_canceled_job_never_starts_and_frees_its_place() -> None:
     check_queue(WithCancel, cancels=True, edges=True, max_examples=thorough(100, quick=20))
     kept = convict(KeepsWhatIsCanceled, cancels=True)
     assert (kept.faults[0].rule, len(kept.jobs)) == ("started_after_end", 1)

@@ -423,7 +423,7 @@ def test_call_that_never_comes_back_is_told() -> None:
     assert "error: end a: finished has not come back: it waits at `gate.acquire()`" in str(raised)
 
 
-def test_wait_for_what_the_check_cannot_see_is_told_by_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_invisible_to_the_check_is_named_by_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "PATIENCE_S", 0.3)
     with pytest.raises(RuntimeError, match=r"has not come back for 0.3 s, at `found: str = self.jobs.get\(\)`"):
         acquit(Hidden)
@@ -453,7 +453,7 @@ def test_report_of_a_check_without_wakes_says_that_waits_were_not_looked_at() ->
     assert f"\n{report.side_by_side} of them of calls side by side, with {report.switches} switches\n" in str(report)
 
 
-def test_locks_are_those_of_threading_again_after_a_check() -> None:
+def test_check_restores_the_locks_of_threading() -> None:
     before = (threading.Lock, threading.RLock, time.sleep, Lock)
     with contextlib.suppress(QueueFaultError):
         check_queue(NotifiesOne, wakes=True, max_examples=20)

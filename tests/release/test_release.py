@@ -145,7 +145,7 @@ def test_a_tree_without_addresses_or_under_another_tag_is_not_to_be_released(bui
     assert (f"[project.urls] in pyproject.toml must have {addresses}" in done.stderr) is ("urls" not in PROJECT)
 
 
-def test_the_source_distribution_has_tests_pages_and_what_it_is_built_with(built: Built) -> None:
+def test_source_distribution_contains_tests_pages_and_build_scripts(built: Built) -> None:
     with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
@@ -176,7 +176,7 @@ def test_the_metadata_lead_nowhere_that_an_index_does_not_know(built: Built) -> 
 
 
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
-def test_what_is_installed_in_an_empty_environment_runs(built: Built, kind: str, tmp_path: Path) -> None:
+def test_installed_package_runs_in_an_empty_environment(built: Built, kind: str, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)
     python = tmp_path / "env" / "bin" / "python"
     file: Path = getattr(built, kind)

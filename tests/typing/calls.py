@@ -429,7 +429,7 @@ async def a_job_may_wait_for_all_kinds_of_things(handle: JobHandle[int], node: N
     sched.job(depends_on=[5])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 
 
-async def tasks_are_run_with_what_they_depend_on() -> None:
+async def tasks_are_run_with_their_dependencies() -> None:
     assert_type(await sched.run(load, doc="42", row=1), FlowHandle)
     assert_type(sched.run_sync(load.using(user="ann"), plain, doc="42"), FlowHandle)
     await sched.run("load")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -471,7 +471,7 @@ async def limits_are_typed() -> None:
 # --- records ---
 
 
-async def records_are_found_by_what_they_are(ctx: JobContext) -> None:
+async def records_are_selected_by_their_fields(ctx: JobContext) -> None:
     page = await sched.records.list(service="docs", user=None, state=[JobState.FAILED, "FINISHED"], path=["doc1"])
     assert_type(page, RecordPage)
     assert_type(page[0], JobRecord)

@@ -81,7 +81,7 @@ def strategies_are_typed() -> None:
 
 
 @given(job_graphs(), st.from_type(JobSpec))
-def what_is_drawn_is_typed(graph: tuple[JobSpec, ...], job: JobSpec) -> None:
+def drawn_graph_is_typed(graph: tuple[JobSpec, ...], job: JobSpec) -> None:
     assert_type(graph[0], JobSpec)
 
 

@@ -59,7 +59,7 @@ def test_below_a_path_few_jobs_are_looked_at_to_see_whether_it_is_drained() -> N
 
 
 @pytest.mark.parametrize("path", [None, ("x",)])
-def test_what_waits_behind_a_pause_a_dead_hold_or_for_no_worker_is_stuck(path: tuple[str, ...] | None) -> None:
+def test_pending_behind_pause_dead_hold_or_missing_worker_is_stuck(path: tuple[str, ...] | None) -> None:
     no_worker = Queue(job("a", ["x"]), job("b", ["x"]))
     paused = Queue(job("a", ["x"]), job("b", ["x"]))
     paused.pause("x")
@@ -82,7 +82,7 @@ def test_what_waits_behind_a_pause_a_dead_hold_or_for_no_worker_is_stuck(path: t
         assert (pending.reasons[0].job_id, pending.reasons[0].kind) == ("a", kind)
 
 
-def test_what_is_left_over_is_moving() -> None:
+def test_pending_with_leftovers_is_moving() -> None:
     queue = Queue(job("a", ["x"]), *[job(f"j{number}", ["x"]) for number in range(3)], budget=1)
     queue.cancel_path("x")
     assert queue.stats().leftovers
@@ -104,7 +104,7 @@ def cycle(length: int) -> Queue:
     return queue
 
 
-def test_a_job_on_a_cycle_is_told_who_is_on_it_and_one_behind_it_is_not() -> None:
+def test_why_names_a_cycle_only_for_its_members() -> None:
     queue = cycle(3)
     assert queue.why("c0001") == reason(
         "c0001",
@@ -126,7 +126,7 @@ def test_a_job_on_a_cycle_is_told_who_is_on_it_and_one_behind_it_is_not() -> Non
     assert not queue.why("c0000").stuck
 
 
-def test_what_waits_for_a_cycle_does_not_move_and_the_cycle_is_named() -> None:
+def test_pending_behind_a_cycle_is_stalled_and_names_the_cycle() -> None:
     queue = cycle(3)
     assert queue.start() == ["x"]
     assert queue.pending().moving
@@ -147,7 +147,7 @@ def test_what_waits_for_a_cycle_does_not_move_and_the_cycle_is_named() -> None:
     assert queue.run() == ["c0002", "c0000", "behind"]
 
 
-def test_what_waits_for_a_cycle_and_for_jobs_that_run_moves_as_long_as_these_run() -> None:
+def test_pending_behind_a_cycle_moves_while_other_dependencies_run() -> None:
     queue = cycle(2)
     queue.enqueue(job("both", ["both"], after=["behind", "x"]), job("more", ["both", "1"], after=["x"]))
     assert queue.start() == ["x"]

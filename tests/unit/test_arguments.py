@@ -114,7 +114,7 @@ def test_a_misfit_is_refused_by_parameter_place_and_type(case: tuple[Any, Any, s
 
 
 @for_each("annotation", OTHER)
-def test_what_is_not_plain_is_left_to_the_codec(annotation: Any) -> None:
+def test_check_of_complex_annotations_is_none(annotation: Any) -> None:
     assert check_of(annotation) is None
 
 
@@ -149,7 +149,7 @@ def test_each_way_to_enqueue_checks() -> None:
     assert sched.stats_sync().enqueued == 0
 
 
-def test_what_is_filled_in_later_is_not_checked() -> None:
+def test_reference_and_template_arguments_are_not_checked() -> None:
     with sched.flow_sync() as flow:
         node = flow.add(edit, "d")
         flow.add(edit, "d", node.out)  # type: ignore[arg-type]

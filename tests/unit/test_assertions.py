@@ -194,7 +194,7 @@ def test_so_many_are_counted() -> None:
 # --- what is told ----------------------------------------------------------------------------------------------------
 
 
-def test_what_was_enqueued_instead_is_told_the_most_similar_first_with_its_differences() -> None:
+def test_assert_enqueued_lists_similar_jobs_first_with_differences() -> None:
     lines = told(prepared(), "render", args=["doc1"], kwargs={"size": 20}, user="ann", hint=["doc1"], delay=None)
     assert lines == [
         (
@@ -231,7 +231,7 @@ def test_at_most_twenty_are_listed() -> None:
     assert (len(lines), lines[-1]) == (22, "  ... and 10 more")
 
 
-def test_a_refutation_lists_what_there_is() -> None:
+def test_refute_enqueued_lists_present_jobs() -> None:
     def refute_async(sched: Scheduler, *args: Any, **wanted: Any) -> None:
         run(refute_enqueued(sched, *args, **wanted))
 
@@ -294,7 +294,7 @@ def test_a_wait_ends() -> None:
         ("render", {"delay": -1}, InvalidJobError),
     ],
 )
-def test_what_no_job_can_be_is_refused(task: Any, wanted: dict[str, Any], error: type[Exception]) -> None:
+def test_malformed_expectations_are_refused(task: Any, wanted: dict[str, Any], error: type[Exception]) -> None:
     sched = prepared()
     for call in (all_enqueued_sync, assert_enqueued_sync, refute_enqueued_sync):
         with pytest.raises(error):

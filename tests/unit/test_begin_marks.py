@@ -138,7 +138,7 @@ class Pair:
         return [outcome.job_id for asked in self.store.asked for outcome in getattr(asked, "settle", ())]
 
 
-def test_what_has_not_begun_is_given_back_when_the_loop_has_not_turned_for_long(
+def test_unbegun_jobs_of_a_blocked_loop_are_returned(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pair = Pair(monkeypatch)
@@ -167,7 +167,7 @@ def test_nothing_is_taken_of_a_loop_that_turns(monkeypatch: pytest.MonkeyPatch) 
     assert all(pair.marks.begin(TOKEN + n) for n in range(4))
 
 
-def test_what_a_store_that_is_away_was_not_told_is_given_back_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unbegun_jobs_are_returned_after_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair(monkeypatch)
     pair.look(GIVE_BACK_AFTER_S + BEAT_S)
     pair.store.is_away = True
@@ -212,7 +212,7 @@ async def test_code_whose_lease_was_taken_does_not_begin() -> None:
     assert helper.has_begun(TOKEN)
 
 
-def test_a_worker_hears_what_its_helper_has_given_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_worker_drops_slots_returned_by_its_helper(caplog: pytest.LogCaptureFixture) -> None:
     state = state_of()
     slot = slot_of(state, TOKEN)
     Renewal(state)._take([f"released {TOKEN} j", f"released {TOKEN} gone"])

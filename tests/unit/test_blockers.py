@@ -27,7 +27,7 @@ def test_looking_for_holders_is_bounded() -> None:
     assert why(queue, "all") == (ReasonKind.PLACE, ())
 
 
-def test_what_was_found_at_a_gate_is_not_looked_for_again() -> None:
+def test_blockers_of_a_gate_are_searched_once() -> None:
     queue = Queue(job("dead", ["a", "x"], max_attempts=1, on_dead="hold"))
     queue.start()
     queue.fail("dead")

@@ -81,7 +81,7 @@ def test_an_id_is_literal_text(id: str) -> None:
         ("\ud800", "id is not encodable as UTF-8 (U+D800)"),
     ],
 )
-def test_what_is_no_id_is_refused_with_value_and_limit(id: str, text: str) -> None:
+def test_malformed_id_is_refused_with_value_and_limit(id: str, text: str) -> None:
     assert text in refused(check_id, id, parameter="id")
 
 
@@ -313,6 +313,6 @@ def test_a_word_is_one_of_a_few() -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, 1, b"hold", ["hold"]])
-def test_what_is_no_word_is_a_type_error(value: object) -> None:
+def test_malformed_choice_raises_a_type_error(value: object) -> None:
     with pytest.raises(InvalidJobTypeError, match=f"must be one of hold, yield, got {type(value).__name__}: "):
         check_choice(value, ("hold", "yield"), parameter="on_retry")

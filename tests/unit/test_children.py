@@ -99,7 +99,7 @@ def kind(thing: object) -> str:
 
 
 @pytest.mark.parametrize("thing", [5, None, ["a"], ("a", "b"), b"a", Handle(5), Handle(None), object()], ids=kind)
-def test_what_is_no_id_and_no_handle_is_refused(thing: Any) -> None:
+def test_children_of_wrong_type_are_refused(thing: Any) -> None:
     with pytest.raises(InvalidJobTypeError, match=r"children (are ids or handles, one argument each|must be str), got"):
         Children("a", thing)
 
@@ -107,7 +107,7 @@ def test_what_is_no_id_and_no_handle_is_refused(thing: Any) -> None:
 @pytest.mark.parametrize(
     "job_id", ["", "a b", "x" * 129, "\n", HostileStr(" ")], ids=["empty", "space", "long", "nl", "odd"]
 )
-def test_what_can_be_no_id_is_refused(job_id: str) -> None:
+def test_children_with_malformed_ids_are_refused(job_id: str) -> None:
     for child in (job_id, Handle(job_id)):
         with pytest.raises(InvalidJobError, match=r"^children "):
             Children(child)
@@ -121,7 +121,7 @@ def test_at_most_a_hundred_thousand() -> None:
 
 
 @pytest.mark.parametrize("choice, error", [("other", InvalidJobError), (None, InvalidJobTypeError)])
-def test_what_a_failed_child_does_is_one_of_two(choice: Any, error: type[Exception]) -> None:
+def test_on_child_failure_accepts_two_choices(choice: Any, error: type[Exception]) -> None:
     assert Children(on_child_failure="ignore").on_child_failure == "ignore"
     with pytest.raises(error, match="on_child_failure must be one of fail, ignore"):
         Children(on_child_failure=choice)
@@ -214,7 +214,7 @@ def test_after_its_timeout_the_answer_comes_too_late() -> None:
 # --- what the context knows ------------------------------------------------------------------------------------------
 
 
-def test_the_context_notes_what_was_made() -> None:
+def test_context_records_created_children() -> None:
     assert context("a", "b", "a").made == ("a", "b")
     assert context().made == ()
 

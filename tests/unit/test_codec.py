@@ -91,7 +91,7 @@ NOT_JSON: list[tuple[Any, str]] = [
 
 
 @for_each("value, name", NOT_JSON, ids=[name for _, name in NOT_JSON])
-def test_what_is_not_json_is_refused_naming_its_place_and_type(value: Any, name: str) -> None:
+def test_non_json_value_is_refused_with_its_pointer_and_type(value: Any, name: str) -> None:
     assert refusal(value) == f"$.a: {name} is not JSON{WAY_OUT}"
     assert refusal([0, 1, 2, {"b": value}]) == f"$.a[3].b: {name} is not JSON{WAY_OUT}"
     assert refusal(({"b": [value]},)) == f"$.a[0].b[0]: {name} is not JSON{WAY_OUT}"
@@ -147,7 +147,7 @@ def test_a_hundred_thousand_levels_are_no_recursion_error() -> None:
         value = value[0]
 
 
-def test_what_is_too_deep_to_be_read_is_refused() -> None:
+def test_too_deep_json_is_refused() -> None:
     with pytest.raises(PayloadError):
         decode_json(b"[" * 200_000 + b"]" * 200_000)
 
@@ -231,7 +231,7 @@ def test_a_long_key_is_cut_in_the_message() -> None:
         "{{A.x}} ${y} <%= 7*7 %> %s",
     ],
 )
-def test_what_looks_like_an_object_is_plain_data(value: Any) -> None:
+def test_object_lookalike_is_returned_as_plain_data(value: Any) -> None:
     assert loads(dumps(value)) == value
 
 
@@ -294,7 +294,7 @@ def test_a_value_that_does_not_fit_its_annotation_is_refused(annotation: Any, va
 
 
 @pytest.mark.parametrize("payload", [b'{"a":{"at":1}}', b'{"a":{"at":"x","text":"y"}}', b'{"a":[]}', b'{"a":"x"}'])
-def test_what_cannot_be_read_as_its_annotation_is_refused(payload: bytes) -> None:
+def test_value_that_misses_its_annotation_is_refused(payload: bytes) -> None:
     with pytest.raises(PayloadError, match=r"^\$\.a: cannot be read as"):
         loads(payload, Op)
 
@@ -456,7 +456,7 @@ def test_containers_flat_or_not_are_written_alike(value: Any) -> None:
 
 
 @for_each("value", [[1.0, math.inf], ["a", "\ud800"], {"\ud800": 1}, {"a": 10**5000}, {1: 1}])
-def test_what_is_not_json_in_a_flat_container_is_found_at_its_place(value: Any) -> None:
+def test_non_json_value_in_a_flat_container_is_located(value: Any) -> None:
     assert re.match(r"\$\.a(\[1\]|\.a|): .*(not JSON|not encodable|digits|JSON keys are str)", refusal(value))
 
 
@@ -537,7 +537,7 @@ def test_enum_that_takes_unknown_values_reads_them_as_it_says() -> None:
     assert loads(b'{"a":"other"}', Lenient) is Lenient.KNOWN
 
 
-def test_flag_that_drops_bits_does_not_drop_those_of_a_later_release() -> None:
+def test_conforming_flag_keeps_bits_of_a_later_release() -> None:
     class Conforming(enum.Flag, boundary=enum.CONFORM):
         READ = 1
 

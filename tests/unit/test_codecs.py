@@ -41,7 +41,7 @@ def written(codec: EncryptedCodec | BlobCodec, values: dict[str, Any] = VALUES) 
 
 
 @given(st.dictionaries(st.text(), st.integers() | st.text()))
-def test_what_is_encrypted_is_read_back_and_never_the_same_twice(values: dict[str, Any]) -> None:
+def test_encrypted_values_round_trip_and_never_repeat(values: dict[str, Any]) -> None:
     codec = EncryptedCodec({"a": OLD})
     assert codec.loads(written(codec, values), {}) == values
     assert written(codec, values) != written(codec, values)
@@ -174,12 +174,12 @@ class Imitation:
         return {"text": payload[4:].decode()}
 
 
-def test_what_looks_like_a_reference_is_read_back(tmp_path: Path) -> None:
+def test_reference_lookalike_is_returned_as_data(tmp_path: Path) -> None:
     codec = BlobCodec(DirectoryStore(tmp_path), inner=Imitation())
     assert codec.loads(written(codec, {"text": "y" * 40}), {}) == {"text": "y" * 40}
 
 
-def test_old_files_are_deleted_and_those_used_again_stay(tmp_path: Path) -> None:
+def test_prune_deletes_old_blobs_and_keeps_reused_ones(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path)
     codec = BlobCodec(store, over=1024)
     first, second = written(codec, large()), written(codec, large(3000))

@@ -123,7 +123,7 @@ def fits(kind: Single, value: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", SINGLES)
-def test_what_passes_the_test_of_a_kind_passes_its_check(name: str) -> None:
+def test_compiled_test_implies_the_check_of_its_kind(name: str) -> None:
     kind = SINGLES[name]
     passing = [value for value in VALUES if eval(kind.test.format(x="value"), {"value": value})]
     assert all(fits(kind, value) for value in passing)
@@ -180,7 +180,7 @@ def test_each_operation_is_compiled(kind: type[Any]) -> None:
     compile(source_of(kind), kind.__name__, "exec")
 
 
-def test_what_is_compiled_is_printed() -> None:
+def test_schema_command_prints_compiled_source() -> None:
     def said(*names: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "queuehint.schema", *names]
         return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -211,7 +211,7 @@ def calls_of(operation: op.Operation[Any]) -> list[str]:
     return calls
 
 
-def test_what_stores_are_asked_all_the_time_takes_few_calls_of_functions() -> None:
+def test_compiled_checks_of_frequent_operations_call_few_functions() -> None:
     exchange = op.Exchange("w", (DONE,) * 9, ("default", "mail"), limit=9, release="r1", announces=True)
     assert calls_of(exchange) == ["check_limits", "check", "_check_exchange"]
     one = op.Enqueue((checked(claims=(Claim(("doc", "part")),)),))
@@ -287,7 +287,7 @@ MANY = tuple([f"j{number}" for number in range(20)])
         (op.Enqueue((JobSpec(id="a", task="t", schedule="s"),)), InvalidJobTypeError, "Enqueue.jobs: schedule and"),
     ],
 )
-def test_what_is_wrong_is_named(operation: Any, error: type[Exception], said: str) -> None:
+def test_compiled_check_names_the_malformed_field(operation: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error) as caught:
         check_limits(operation)
     assert said in str(caught.value)
@@ -305,7 +305,7 @@ def test_what_is_wrong_is_named(operation: Any, error: type[Exception], said: st
         op.Exchange("w", users=("u", None), steal="*"),
     ],
 )
-def test_what_fields_name_is_taken(operation: op.Operation[Any]) -> None:
+def test_compiled_check_accepts_declared_fields(operation: op.Operation[Any]) -> None:
     check_limits(operation)
 
 

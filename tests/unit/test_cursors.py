@@ -22,7 +22,7 @@ positions = st.tuples(st.text(max_size=300), st.integers(0, 2**63 - 1))
 
 
 @given(positions, st.booleans())
-def test_what_is_read_is_what_was_written(after: Any, newest_first: bool) -> None:
+def test_cursor_round_trips(after: Any, newest_first: bool) -> None:
     cursor = write_cursor(after, ASKED, newest_first=newest_first)
     assert read_cursor(cursor, ASKED, newest_first=newest_first) == after
     assert cursor.isascii()
@@ -76,7 +76,7 @@ def test_garbage_is_refused(cursor: str) -> None:
 
 
 @pytest.mark.parametrize("cursor", [-1, 0, 10**9, b"abc", ["abc"], 1.5, True])
-def test_what_is_no_text_is_refused_as_a_type(cursor: Any) -> None:
+def test_cursor_of_wrong_type_is_refused(cursor: Any) -> None:
     with pytest.raises(InvalidJobTypeError, match="cursor must be str"):
         read_cursor(cursor, ALL)
 

@@ -105,7 +105,7 @@ def test_every_way_to_a_job_has_the_places_of_its_declaration() -> None:
     assert [record.spec.claims[0] for record in records] == [SOURCE] * 3
 
 
-def test_places_given_at_a_call_are_in_place_of_those_of_the_declaration() -> None:
+def test_places_of_a_call_replace_declared_places() -> None:
     job = declared()
     assert job.using(claims=[["x"]]).spec("a", "b").claims == (Claim(("x",)),)
     assert job.using(claims=[["{source}"]]).spec("a", "b").claims == (Claim(("{source}",)),)

@@ -58,7 +58,7 @@ def results(payloads: Mapping[str, bytes | None], *edges: Dependency) -> Depende
 # --- fetching --------------------------------------------------------------------------------------------------------
 
 
-def test_only_what_finished_has_a_result() -> None:
+def test_results_contain_only_finished_dependencies() -> None:
     table: Any = {
         "a": finished("1"),
         "b": (FINISHED, None),
@@ -126,7 +126,7 @@ def test_results_for_the_arguments_are_there_beside_too_large_ones(monkeypatch: 
         get(store, Dependency("b"), Dependency("c", data=True), Dependency("a", data=True))
 
 
-def test_without_a_context_only_what_templates_need_is_asked_for() -> None:
+def test_results_without_context_fetch_only_template_dependencies() -> None:
     store = Store({"a": finished("1"), "b": finished("2")})
     found = get(store, Dependency("a"), Dependency("b", data=True), all_of_them=False)
     assert found is not None

@@ -113,7 +113,7 @@ def test_attempts_are_made_until_a_job_is_over() -> None:
     assert answers == []
 
 
-def test_within_a_time_what_is_due_later_is_left_alone_and_the_clock_stands_at_its_end() -> None:
+def test_drain_within_a_time_leaves_later_jobs_and_advances_time() -> None:
     sched, clock = scheduler()
     began = clock.now_ms()
     sched.job(name="t")(lambda: None)
@@ -165,7 +165,7 @@ async def test_dependents_children_and_neighbours_follow() -> None:
     assert order == ["other", "first", "last"]
 
 
-def test_what_a_handler_raises_is_raised_if_asked_for() -> None:
+def test_drain_with_raise_errors_raises_the_handler_error() -> None:
     sched, _ = scheduler()
 
     class OwnError(Exception):
@@ -200,7 +200,7 @@ def test_an_attempt_that_fails_without_its_handler_is_raised_too() -> None:
         drain_sync(sched, raise_errors=True)
 
 
-def test_what_no_time_can_move_is_named() -> None:
+def test_drain_names_stalled_jobs() -> None:
     sched, _ = scheduler()
     sched.job(name="t", queue_hint=["doc"])(lambda: None)
     sched.submit_sync([JobSpec(id="a", task="nobody knows")])

@@ -104,7 +104,7 @@ def test_start_and_end_bound_a_cron_expression() -> None:
     assert times(recurrence, noon_ms - DAY, noon_ms + DAY) == [noon_ms, noon_ms + HOUR, noon_ms + 2 * HOUR]
 
 
-def test_where_the_clock_goes_forward_what_is_left_out_fires_when_the_gap_is_over() -> None:
+def test_skipped_local_time_fires_at_the_end_of_the_gap() -> None:
     # 02:00 to 03:00 is not there: 01:00 UTC is three o'clock.
     assert on_day("30 1 * * *", SPRING) == ["29 00:30"]
     assert on_day("30 2 * * *", SPRING) == ["29 01:00"]
@@ -188,7 +188,7 @@ def test_due_times_do_not_depend_on_when_they_are_asked_for(day: str) -> None:
 @pytest.mark.parametrize(
     "recurrence", [Recurrence(cron="* * * * *"), Recurrence(every_ms=MINUTE)], ids=["cron", "every"]
 )
-def test_what_is_more_than_a_minute_late_is_skipped_fired_once_or_each(recurrence: Recurrence) -> None:
+def test_missed_firings_are_skipped_fired_once_or_each(recurrence: Recurrence) -> None:
     first_ms = ms("2026-07-01 00:00")
     now_ms = first_ms + 10 * MINUTE + 30_000
     last_ms, next_ms = first_ms + 10 * MINUTE, first_ms + 11 * MINUTE
@@ -216,7 +216,7 @@ def test_all_that_was_missed_comes_in_steps() -> None:
 
 @for_each("cron", ["* * * * *", "0 4 * * *", "0 4 1 * *", "0 4 29 2 *", "*/5 3 * * 1"])
 @for_each("away_days", [0.01, 1.5, 45, 400, 3000])
-def test_the_last_of_those_missed_is_found_however_long_nobody_was_there(cron: str, away_days: float) -> None:
+def test_last_missed_firing_is_found_after_any_absence(cron: str, away_days: float) -> None:
     recurrence = Recurrence(cron=cron, missed="once")
     next_ms = first_due(recurrence, ms("2026-07-01 02:59"))
     assert next_ms is not None
@@ -306,7 +306,7 @@ def test_nonsense_is_refused_by_name(arguments: dict[str, Any], said: str) -> No
         check_recurrence(**arguments)
 
 
-def test_what_is_wrong_by_its_type_is_a_type_error_too() -> None:
+def test_recurrence_of_wrong_type_raises_a_type_error() -> None:
     for arguments in ({"cron": 5}, {"every": "5"}, {"cron": "* * * * *", "timezone": 5}, {}):
         with pytest.raises(InvalidJobTypeError):
             check_recurrence(**arguments)
@@ -351,7 +351,7 @@ def test_range_of_one_value_with_a_step_fires_there_alone() -> None:
     assert [utc(at_ms) for at_ms in times(recurrence, noon_ms - DAY, noon_ms + DAY)] == ["01 09:00", "02 09:00"]
 
 
-def test_zone_without_data_on_this_machine_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_zone_data_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(name: str) -> Any:
         raise ZoneInfoNotFoundError(name)
 

@@ -46,7 +46,7 @@ def test_values_of_two_decorators_meet(low: int, high: int) -> None:
     SEEN.append((low, high))
 
 
-def test_what_is_left_are_fixtures() -> None:
+def test_remaining_parameters_are_fixtures() -> None:
     @for_each("low", [1])
     def asks(tmp_path: object, low: int) -> None:
         assert (tmp_path, low) == ("here", 1)

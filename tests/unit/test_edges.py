@@ -70,7 +70,7 @@ def depend(edges: DependencySets, waits: Job, *dependencies: Job, edge: str = KE
         ("done", "run", True, DROP, CANCEL, CANCEL),
     ],
 )
-def test_what_an_end_does_is_said_by_the_condition_the_policy_and_whether_data_is_needed(
+def test_edge_action_depends_on_condition_policy_and_data(
     when: When, on_failure: OnDependencyFailure, data: bool, finished: str, failed: str, canceled: str
 ) -> None:
     edge = edge_policy(Dependency("a", when=when, data=data), on_failure)
@@ -81,7 +81,7 @@ def test_what_an_end_does_is_said_by_the_condition_the_policy_and_whether_data_i
     )
 
 
-def test_what_waits_behind_a_key_waits_for_any_end() -> None:
+def test_edge_behind_a_key_drops_at_any_end() -> None:
     assert [edge_action(AFTER, state) for state in (FINISHED, FAILED, CANCELED)] == [DROP] * 3
 
 
@@ -90,7 +90,7 @@ def test_a_child_that_does_not_finish_is_noted_unless_it_is_ignored() -> None:
     assert [edge_action(OF_CHILD["ignore"], state) for state in (FINISHED, FAILED, CANCELED)] == [DROP] * 3
 
 
-def test_what_a_job_is_told_to_depend_on_comes_in_its_order() -> None:
+def test_dependencies_of_a_spec_keep_their_order() -> None:
     spec = job("x", depends_on=(Dependency("b", when="done"), Dependency("a")), on_dependency_failure="cancel")
     assert needs_of(spec) == (("b", "dddk"), ("a", "dcck"))
 
@@ -147,7 +147,7 @@ def test_a_job_that_cannot_run_any_more_has_no_edges_of_any_kind() -> None:
     assert edges.open == 1
 
 
-def test_of_many_open_edges_those_of_the_first_portion_that_has_any_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_open_names_the_first_portion_with_open_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuehint.core.structures.edges.SORTED_MAX", 2)
     edges = DependencySets()
     *others, waits = jobs(7)
@@ -249,7 +249,7 @@ def test_a_cycle_is_seen_through_any_number_of_jobs() -> None:
     assert not edges.reaches(known, ["nobody"], "j0", set())
 
 
-def test_what_is_over_waits_for_nobody() -> None:
+def test_ended_job_reaches_no_dependency() -> None:
     edges = DependencySets()
     first, second, third = jobs(3)
     depend(edges, second, first)
@@ -258,7 +258,7 @@ def test_what_is_over_waits_for_nobody() -> None:
     assert not edges.reaches({each.id: each for each in (first, second, third)}, ["j2"], "j0", set())
 
 
-def test_what_was_looked_at_before_is_not_looked_at_again() -> None:
+def test_reaches_visits_each_job_once() -> None:
     edges = DependencySets()
     first, second, third, fourth = jobs(4)
     depend(edges, second, first)
@@ -354,7 +354,7 @@ def test_edges_that_disagree_are_found(harm: Callable[[Queue], None]) -> None:
         table.edges.check(table.jobs, set())
 
 
-def test_each_cycle_is_found_once_and_what_waits_for_one_is_on_none() -> None:
+def test_cycles_are_found_once_without_their_dependents() -> None:
     waits = {"a": ["b"], "b": ["c", "x"], "c": ["a"], "d": ["a"], "e": ["f"], "f": ["e"]}
     assert sorted(sorted(cycle) for cycle in cycles(waits)) == [["a", "b", "c"], ["e", "f"]]
     assert all(after in waits[job_id] for cycle in cycles(waits) for job_id, after in pairwise([*cycle, cycle[0]]))

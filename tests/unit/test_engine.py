@@ -21,7 +21,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 10, 4000])
-def test_what_is_cut_is_taken_up_again_and_ends_the_same(budget: int) -> None:
+def test_interrupted_work_resumes_and_ends_the_same(budget: int) -> None:
     queue = Queue(*[job(f"j{number}", ["a", str(number), "b"]) for number in range(12)], budget=budget, now_ms=0)
     queue.enqueue(job("parent", ["a"]), *[job(f"k{number}", ["a", str(number)]) for number in range(12)])
     queue.enqueue(job("timed", ["a"], delay_ms=5), job("last", ["a", "0"]))
@@ -98,7 +98,7 @@ def test_a_long_sweep_does_not_hold_up_a_short_line() -> None:
     ],
     ids=lambda operation: type(operation).__name__,
 )
-def test_every_mutating_operation_does_what_is_due_and_says_what_is_left(operation: op.Operation[Any]) -> None:
+def test_mutating_operations_do_due_work_and_report_leftovers(operation: op.Operation[Any]) -> None:
     queue = Queue(*[job(f"j{number}", delay_ms=5) for number in range(5)], budget=3, now_ms=0)
     queue.now_ms = 5
     assert queue.apply(operation).more is True

@@ -28,7 +28,7 @@ def family(*children: str, budget: int = 1000, **fields: Any) -> Queue:
 # --- made by a running job -------------------------------------------------------------------------------------------
 
 
-def test_a_child_cannot_depend_on_what_a_commit_will_have_wait_for_its_parent() -> None:
+def test_child_cannot_depend_on_a_staged_dependent_of_its_parent() -> None:
     queue = Queue(job("p"), budget=1)
     queue.stage("T", *[job(f"x{number}", pool="other") for number in range(9)], job("b", after=["p"]))
     queue.start(1)
@@ -104,7 +104,7 @@ def test_a_cycle_is_found_or_refused_however_long(length: int, error: tuple[str,
 
 
 @pytest.mark.parametrize("is_cycle", [True, False])
-def test_what_is_far_behind_many_others_is_found_from_the_other_end(is_cycle: bool) -> None:
+def test_cycle_behind_many_dependencies_is_found_from_the_other_end(is_cycle: bool) -> None:
     others = range(REACH_MAX - 1)
     queue = Queue(job("p"), job("other"), *[job(f"x{number}") for number in others[1:]], checked=False)
     queue.start()
@@ -119,7 +119,7 @@ def test_what_is_far_behind_many_others_is_found_from_the_other_end(is_cycle: bo
     assert [error.type for error in record.errors] == ["queuehint.errors.CycleError"] * is_cycle
 
 
-def test_what_has_many_to_wait_for_is_a_child_as_long_as_few_wait_for_the_job() -> None:
+def test_child_with_many_dependencies_requires_a_parent_with_few_dependents() -> None:
     queue, chain = chain_after_p(REACH_MAX + 1, "other")
     queue.await_children("other", chain[-1])
     assert queue.state("other") is DEFERRED

@@ -116,7 +116,7 @@ def test_a_fan_in_is_queued_exactly_once_however_its_parents_end(kinds: str, bud
 # --- failure, redrive, release ---------------------------------------------------------------------------------------
 
 
-def test_when_a_dead_record_expires_those_that_wait_for_it_are_canceled() -> None:
+def test_expired_dead_record_cancels_its_dependents() -> None:
     queue = Queue(job("a", ["x"], max_attempts=1, on_dead="hold"), job("behind", ["x"]), now_ms=0)
     queue.enqueue(job("b", after=["a"]), job("c", after=["b"]), job("d", after=["b"], on_dependency_failure="cancel"))
     end(queue, "a", "failed")
@@ -250,7 +250,7 @@ def web() -> Queue:
 
 
 @pytest.mark.parametrize("budget", [1, 2, 1000])
-def test_a_redrive_downstream_revives_what_was_canceled_because_of_it(budget: int) -> None:
+def test_redrive_downstream_revives_canceled_dependents(budget: int) -> None:
     queue = web()
     queue.engine.state.options = type(queue.engine.state.options)(budget=budget)
     queue.redrive("a", downstream=True)
@@ -265,7 +265,7 @@ def test_a_redrive_downstream_revives_what_was_canceled_because_of_it(budget: in
     assert queue.is_clean
 
 
-def test_what_needs_a_job_that_is_gone_stays_canceled_for_good() -> None:
+def test_dependent_of_an_expired_job_stays_canceled_after_redrive() -> None:
     queue = Queue(job("a", max_attempts=1), job("gone", retention_ms=1000), now_ms=0)
     queue.enqueue(job("b", after=["a", "gone"], on_dependency_failure="cancel"))
     queue.start()

@@ -31,7 +31,7 @@ def test_a_job_that_ends_before_it_expires_is_not_looked_at_again() -> None:
 # --- canceling by path -----------------------------------------------------------------------------------------------
 
 
-def test_a_cancellation_by_path_is_bounded_and_covers_what_was_enqueued_before_it_alone() -> None:
+def test_cancel_by_path_is_bounded_and_covers_only_earlier_jobs() -> None:
     queue = Queue(*[job(f"j{number}", ["a", str(number)]) for number in range(20)], budget=7)
     assert queue.cancel_path("a") is True
     assert 0 < queue.stats().states[CANCELED] < 20
@@ -178,7 +178,7 @@ def test_deleting_a_record_drops_its_arguments() -> None:
     assert b"ann" not in queue.engine.table.jobs["a"].spec.arguments
 
 
-def test_ids_of_jobs_that_ended_in_the_last_operation_are_kept_for_who_waits() -> None:
+def test_ids_ended_by_the_last_operation_are_kept_for_waiters() -> None:
     queue = Queue(job("a"), job("b"))
     queue.start(1)
     queue.finish("a")

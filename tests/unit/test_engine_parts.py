@@ -62,7 +62,7 @@ def test_all_jobs_are_there_at_once_and_take_their_places_step_by_step(budget: i
 
 @pytest.mark.parametrize("budget", [1, 2, 5])
 @pytest.mark.parametrize("how", ["enqueued", "committed"])
-def test_a_job_that_is_taken_up_late_depends_on_nobody_who_came_after_the_commit(budget: int, how: str) -> None:
+def test_late_commit_ignores_jobs_enqueued_after_it(budget: int, how: str) -> None:
     queue = Queue(job("gone", retention_ms=1), budget=budget)
     stage_behind(queue, *[job(f"{number}") for number in range(30)], job("b", after=["gone"]))
     queue.commit("S")
@@ -80,7 +80,7 @@ def test_a_job_that_is_taken_up_late_depends_on_nobody_who_came_after_the_commit
     assert not queue.stats().unfinished
 
 
-def test_the_search_for_a_cycle_follows_what_a_committed_job_will_wait_for() -> None:
+def test_cycle_search_follows_edges_of_committed_jobs() -> None:
     queue = Queue(job("gone", retention_ms=1), job("p"), job("q"), budget=1)
     stage_behind(queue, job("a", after=["p"]), job("b", after=["gone", "q"]))
     queue.start()
@@ -127,7 +127,7 @@ def test_the_first_dependency_that_cancels_a_job_at_the_commit_is_its_cause() ->
     assert queue.engine.table.jobs["d"].need_extras().canceled_by == "c"
 
 
-def test_what_is_canceled_between_the_commit_and_its_turn_stays_canceled() -> None:
+def test_job_canceled_before_its_commit_turn_stays_canceled() -> None:
     queue = Queue(budget=1)
     ids = [f"j{number}" for number in range(6)]
     queue.stage("T", *[job(each, after=ids[:at][-1:], flow="f") for at, each in enumerate(ids)])
@@ -250,7 +250,7 @@ def test_all_parts_belong_to_one_flow() -> None:
 # --- flows -----------------------------------------------------------------------------------------------------------
 
 
-def test_canceling_a_flow_covers_what_was_enqueued_before_and_tells_what_runs() -> None:
+def test_cancel_of_flow_covers_earlier_jobs_and_notifies_running_ones() -> None:
     queue = Queue(job("a", flow="f"), job("other"), budget=2)
     queue.start()
     queue.enqueue(

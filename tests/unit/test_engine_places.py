@@ -30,7 +30,7 @@ def test_tens_of_thousands_of_blocked_jobs_hide_no_ready_one() -> None:
 # --- leases and tokens -----------------------------------------------------------------------------------------------
 
 
-def test_after_a_restart_tokens_go_on_from_a_later_one_and_nobody_is_reaped_who_could_not_renew() -> None:
+def test_restart_advances_tokens_and_grants_time_to_renew() -> None:
     queue = Queue(job("a", ["x"]), job("b", ["x"]), now_ms=0)
     queue.start(lease_ms=1000)
     queue.engine.begin_epoch(7 << 32, 5000)
@@ -43,7 +43,7 @@ def test_after_a_restart_tokens_go_on_from_a_later_one_and_nobody_is_reaped_who_
     assert queue.grants["a"].token == (7 << 32) + 1
 
 
-def test_when_all_who_held_leases_are_dead_the_leases_end_at_once_and_what_waits_for_nobody_too() -> None:
+def test_end_leases_frees_all_leases_and_expired_waits() -> None:
     queue = Queue(job("a", ["x"]), job("b", ["y"]), job("c", ["x"], presence_ms=9000), job("later", ["z"]), now_ms=0)
     assert queue.start(2, lease_ms=5000) == ["a", "b"]
     token = queue.engine.token

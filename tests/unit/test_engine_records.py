@@ -178,7 +178,7 @@ def test_a_record_that_is_yet_to_be_let_go_is_amended_and_listed_as_it_is_then()
 
 
 @pytest.mark.parametrize("minutes", [0, 11])
-def test_what_a_deleted_job_has_waited_for_is_let_go_when_its_turn_comes(minutes: int) -> None:
+def test_deleted_job_releases_its_children_at_its_turn(minutes: int) -> None:
     queue = Queue(job("a"), *[job(f"p{at}") for at in range(3)], budget=1)
     queue.start()
     parents = ["p0", "p1", "p2"]

@@ -58,7 +58,7 @@ ERRORS: list[tuple[QueueHintError, str]] = [
 
 
 @for_each("error, text", ERRORS, ids=[text[:30] for _, text in ERRORS])
-def test_a_message_names_what_it_is_about(error: QueueHintError, text: str) -> None:
+def test_error_message_begins_with_its_subject(error: QueueHintError, text: str) -> None:
     assert str(error).startswith(text)
 
 
@@ -194,7 +194,7 @@ def test_a_value_of_several_is_shown_bit_by_bit(value: object, text: str) -> Non
     assert shown(value).isprintable()
 
 
-def test_what_is_not_shown_costs_nothing() -> None:
+def test_hidden_items_are_never_formatted() -> None:
     """A million lists would take half a second for each; what is asked for their text is counted, not timed."""
     asked = []
 

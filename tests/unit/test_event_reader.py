@@ -235,7 +235,7 @@ def test_follower_of_large_events_leaves_by_their_bytes(monkeypatch: pytest.Monk
     assert (slow.ahead.bytes, quick.ahead.bytes) == (0, 0)
 
 
-def test_what_is_lost_is_counted_for_those_it_was_lost_to() -> None:
+def test_lost_events_are_counted_only_for_affected_subscribers() -> None:
     log, feed = Log(kept=2), Feed(asks_for_all=False)
     (old,) = members(log, feed, ANN)
     log.add(*["ann"] * 3)

@@ -133,7 +133,7 @@ def test_arguments_and_result_are_the_values_themselves() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"\x80\x00", b"", b"{", b"NaN", b'{"a":"\\ud800"}', b"[" * 65 + b"]" * 65])
-def test_what_is_not_json_is_base64_under_another_name(payload: bytes) -> None:
+def test_non_json_payload_is_exported_as_base64(payload: bytes) -> None:
     record = exported(arguments=payload, result=payload)
     assert base64.b64decode(record["spec"]["arguments_base64"]) == payload
     assert base64.b64decode(record["result_base64"]) == payload
@@ -156,7 +156,7 @@ def test_lines_go_to_a_path_a_file_or_standard_output(tmp_path: Path, capsys: py
 
 
 @pytest.mark.parametrize("file", [5, b"name", [], object()])
-def test_what_cannot_be_written_to_is_refused(file: Any) -> None:
+def test_export_to_an_unwritable_object_is_refused(file: Any) -> None:
     with pytest.raises(InvalidJobTypeError, match="file must be a path or a text file"):
         Export(file)
 
@@ -197,7 +197,7 @@ def test_an_empty_table_is_its_header() -> None:
     assert text.getvalue() == ",".join(COLUMNS) + "\r\n"
 
 
-def test_cells_say_what_the_line_of_json_does() -> None:
+def test_csv_cells_equal_the_json_line() -> None:
     row, line = row_of(), as_json(RECORD)
     same = {"id", "number", "state", "attempts", "losses", "enqueued_at", "ended_at", "updated_at"}
     assert {name: row[name] for name in same} == {name: str(line[name]) for name in same}

@@ -83,7 +83,7 @@ def test_every_attempt_has_its_traceback_for_debugging(caplog: pytest.LogCapture
     assert "KeyError: 'missing'" in (caplog.records[0].exc_text or "")
 
 
-def test_what_is_logged_is_redacted(caplog: pytest.LogCaptureFixture) -> None:
+def test_logged_failure_is_redacted(caplog: pytest.LogCaptureFixture) -> None:
     tell(caught(missing), attempt=3, redact=lambda text: text.replace("missing", "***"))
     (record,) = caplog.records
     assert record.exc_info is None, "it would tell all"
@@ -165,7 +165,7 @@ def refused() -> None:
     JsonCodec().dumps({"x": object()}, {}, bytes_max=10)
 
 
-def test_what_is_refused_on_purpose_ends_where_it_was_asked_for() -> None:
+def test_traceback_of_a_refusal_ends_at_the_public_call() -> None:
     def again() -> None:
         try:
             refused()

@@ -20,7 +20,7 @@ def test_only_the_first_plan_has_no_faults() -> None:
 
 
 @for_each("name", [field.name for field in attrs.fields(FaultPlan)])
-def test_what_is_not_possible_is_refused_by_name(name: str) -> None:
+def test_malformed_fault_plan_is_refused_by_name(name: str) -> None:
     field: dict[str, object] = {name: -1}
     with pytest.raises(InvalidJobError, match=name):
         FaultPlan(**field)  # type: ignore[arg-type]

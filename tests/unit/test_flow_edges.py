@@ -38,7 +38,7 @@ def told(item: Any, after: dict[FlowGroup, list[Any]]) -> set[str]:
 
 
 @given(st.data())
-def test_what_waits_for_a_group_waits_for_all_of_it_and_a_group_waits_with_all_of_it(data: st.DataObject) -> None:
+def test_dependents_of_a_group_wait_for_all_its_members(data: st.DataObject) -> None:
     flow = Flow(sched)
     groups: list[FlowGroup] = [flow]
     within: dict[FlowGroup, list[FlowGroup]] = {flow: [flow]}

@@ -157,7 +157,7 @@ def test_a_page_is_a_page_whatever_the_flow_is() -> None:
     assert chain([f"t{n}" for n in range(300)]).grouped().nodes[-1].name == "other jobs x 251"
 
 
-def test_rows_of_documents_of_any_size_are_drawn_as_those_of_one() -> None:
+def test_rows_of_documents_of_any_size_are_drawn_alike() -> None:
     nodes, edges = [], []
     for doc in range(30):
         pages = [FlowNode(f"p{doc}.{n}", "p", "page", JobState.QUEUED) for n in range(1 + doc)]

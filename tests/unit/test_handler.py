@@ -104,7 +104,7 @@ def test_an_object_with_an_async_call_is_async() -> None:
 
 
 @pytest.mark.parametrize("thing", [5, None, "x", object()])
-def test_what_is_not_callable_is_refused(thing: Any) -> None:
+def test_non_callable_handler_is_refused(thing: Any) -> None:
     with pytest.raises(HandlerError, match="not callable"):
         Handler("x", thing)
 
@@ -266,7 +266,7 @@ def test_an_option_that_is_given_as_an_argument_is_told_where_it_goes() -> None:
         handler(plain).bind(("a",), {"delay": 5})
 
 
-def test_signatures_name_the_options_that_are_fields_and_those_by_hand() -> None:
+def test_signatures_name_every_option_of_declarations_and_calls() -> None:
     assert inspect.signature(Job.using).parameters.keys() - {"self"} == USING
     (declared,) = [each for each in get_overloads(Scheduler.job) if "pool" in inspect.signature(each).parameters]
     of_functions = {"aliases", "claims", "fail_on", "name", "process", "queue_hint", "retry_on", "upgrade", "user"}
@@ -338,7 +338,7 @@ def test_variadic_parameter_of_a_type_parameter_takes_any_json() -> None:
         job.spec(logging.getLogger())
 
 
-def test_annotations_of_a_partial_function_are_those_of_its_function() -> None:
+def test_partial_function_uses_annotations_of_its_function() -> None:
     def work(doc: str, day: dt.date) -> dt.date:
         return day
 
@@ -619,7 +619,7 @@ def test_a_parameter_that_takes_many_values_names_no_place(name: str) -> None:
 
 
 @pytest.mark.parametrize("hint", ["doc", b"doc", {"doc"}, [1], ["a", ""], [None], 5, ["x"] * 65])
-def test_what_is_no_hint_is_refused_at_import(hint: Any) -> None:
+def test_malformed_hint_is_refused_at_import(hint: Any) -> None:
     with pytest.raises(InvalidHintError, match="queue_hint"):
         Placement(hint, handler(plain))
 
@@ -777,7 +777,7 @@ def test_a_user_is_filled_from_the_call_as_a_place_is() -> None:
         ({"author": "a\n"}, "user holds a control character"),
     ],
 )
-def test_what_names_no_user_is_refused_by_parameter(case: tuple[dict[str, Any], str]) -> None:
+def test_malformed_user_template_is_refused_by_parameter(case: tuple[dict[str, Any], str]) -> None:
     arguments, told = case
     with pytest.raises(InvalidJobError, match=told):
         users("{author}{team}", **arguments)
@@ -820,7 +820,7 @@ def test_a_method_and_a_context_that_is_not_first_are_refused_when_they_are_regi
     assert list(Handler("sell", Shop().sell).parameters) == ["item"]
 
 
-def test_who_blocks_the_loop_is_told_what_to_write() -> None:
+def test_deadlock_error_names_the_call_to_write_instead() -> None:
     error = WouldDeadlockError("result_sync()", "a", where="on the thread of the workers' loop")
     assert "write `await result()` instead" in str(error)
     assert "`async with sched.exclusive(...)`" in str(

@@ -78,7 +78,7 @@ def test_a_list_and_a_tuple_give_the_same_path() -> None:
     assert parse_hint(["doc1", "intro"]) == parse_hint(("doc1", "intro")) == ("doc1", "intro")
 
 
-def test_a_bare_str_is_refused_with_what_was_probably_meant() -> None:
+def test_bare_str_hint_is_refused_with_a_suggestion() -> None:
     with pytest.raises(InvalidHintTypeError, match=r"got str; did you mean \['doc1'\]\?"):
         parse_hint("doc1")
     with pytest.raises(InvalidHintTypeError, match=r"did you mean \['doc1'\]\?"):
@@ -90,7 +90,7 @@ def test_a_bare_str_is_refused_with_what_was_probably_meant() -> None:
     [b"doc1", bytearray(b"doc1"), memoryview(b"doc1"), 1, True, 1.5, object(), iter(["a"]), (part for part in "ab")],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_not_a_list_is_a_type_error_naming_type_and_value(hint: object) -> None:
+def test_non_list_hint_raises_a_type_error_naming_the_value(hint: object) -> None:
     with pytest.raises(InvalidHintTypeError) as caught:
         parse_hint(hint)
     assert f"got {type(hint).__name__}: " in str(caught.value)
@@ -99,7 +99,7 @@ def test_what_is_not_a_list_is_a_type_error_naming_type_and_value(hint: object) 
 @pytest.mark.parametrize(
     "hint", [{"a", "b"}, frozenset("a"), {"a": 1}, {"a": 1}.keys()], ids=lambda value: type(value).__name__
 )
-def test_what_has_no_order_is_refused_and_told_so(hint: object) -> None:
+def test_unordered_hint_is_refused(hint: object) -> None:
     with pytest.raises(InvalidHintTypeError, match="which has no order"):
         parse_hint(hint)
 
@@ -219,7 +219,7 @@ def test_a_str_subclass_is_copied_without_asking_it_anything() -> None:
     assert parse_hint(["doc1", Section.INTRO]) == ("doc1", "intro")
 
 
-def test_a_hostile_str_is_judged_by_what_it_is() -> None:
+def test_hostile_str_is_validated_by_its_content() -> None:
     assert "segment 0 is empty" in refused([HostileStr("")])
     assert "control character U+000A" in refused([HostileStr("\n")])
     assert "limit 256" in refused([HostileStr("x" * 257)])
@@ -347,7 +347,7 @@ def test_64_claims_are_valid() -> None:
         ([claim("doc10"), claim("doc1")], [claim("doc1"), claim("doc10")]),
     ],
 )
-def test_claims_that_cover_others_are_what_is_left(claims: list[Claim], normal: list[Claim]) -> None:
+def test_normalised_claims_omit_covered_claims(claims: list[Claim], normal: list[Claim]) -> None:
     assert normalise(claims) == tuple(normal)
 
 

@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 import re
 from collections import Counter
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from statistics import median
@@ -70,7 +71,7 @@ def test_every_operation_has_one_handler_in_a_module_of_the_engine() -> None:
 ROOMS_OF_OPERATIONS = (op.base, op.producing, op.working, op.operating, op.asking, op.places)
 
 
-def test_what_a_room_of_operations_defines_is_imported_from_all_of_them() -> None:
+def test_names_of_a_room_of_operations_are_exported() -> None:
     public: set[str] = set()
     for room in ROOMS_OF_OPERATIONS:
         tree = ast.parse(inspect.getsource(room))
@@ -99,7 +100,7 @@ def test_kit_and_tests_import_at_most_three_names_of_operations() -> None:
 
 
 @pytest.mark.heavy
-def test_tests_import_for_type_checkers_only_what_must_be_missing_at_run_time() -> None:
+def test_tests_import_for_type_checkers_only_names_missing_at_runtime() -> None:
     sources = {path.name: path.read_text("utf-8") for path in (ROOT.parent / "tests").rglob("*.py")}
     held = {name for name, text in sources.items() if re.search("^if TYPE_CHECKING:", text, re.MULTILINE)}
     assert held == {"test_digest.py", "test_handler.py"}, "import it as it is used"
@@ -128,7 +129,7 @@ def test_an_operation_is_counted_where_code_names_it_and_not_where_prose_does(tm
     assert [path.name for path in costs.files_that_name("CanDequeue") if path.suffix == ".lua"] == ["can_dequeue.lua"]
 
 
-def test_what_the_table_of_costs_lists_is_there() -> None:
+def test_costs_tables_list_existing_names() -> None:
     for found in (costs.TABLES_OF_RANGES, costs.TWINS, costs.SERIALISERS):
         assert costs.listed(found) == len(found)
     assert all((costs.PRODUCT / room).exists() for room in costs.ROOMS_OF_CHECKS)
@@ -171,7 +172,7 @@ def test_the_steps_of_a_job_name_functions_that_are_there() -> None:
         assert re.search(rf"(def |function (\w+\.)?){function}\(", path.read_text("utf-8")), (file, function)
 
 
-def test_what_the_reference_is_made_of_is_there() -> None:
+def test_reference_pages_name_existing_objects() -> None:
     pages = (ROOT.parent / "docs").rglob("*.md")
     names = [
         name for page in pages for name in re.findall(r"^\.\. auto\w+:: (\S+)", page.read_text("utf-8"), re.MULTILINE)
@@ -205,3 +206,31 @@ def test_a_module_or_folder_has_a_reason_if_it_passes_its_cap_and_only_then() ->
         "look for the second noun, or say why"
     )
     assert all(REASONS.values())
+
+
+RELATIVE = re.compile(r"(?:^|_)(?:what|those|who)(?:_|$)")
+FOLDERS = ("queuehint", "tests", "examples", "benchmarks", "scripts")
+LONG_MAX = 1552
+
+
+def names_defined() -> Iterator[tuple[Path, str]]:
+    """Yield the name of each module, class and function of the project, with its file."""
+    for path in [path for folder in FOLDERS for path in (ROOT.parent / folder).rglob("*.py")]:
+        yield path, path.stem
+        for name in re.findall(r"^ *(?:async )?(?:def|class) (\w+)", path.read_text("utf-8"), re.MULTILINE):
+            yield path, name
+
+
+@pytest.mark.heavy
+def test_names_contain_no_relative_pronouns() -> None:
+    """A noun of the glossary stands in their place, such as *jobs_behind* for *what_waits_behind*."""
+    defined = list(names_defined())
+    assert len(defined) > 10_000
+    assert [(str(path), name) for path, name in defined if RELATIVE.search(name)] == []
+
+
+@pytest.mark.heavy
+def test_long_test_names_do_not_become_more() -> None:
+    """A test is `test_<unit>_<condition>_<effect>` in ten words. The limit is what there is: it falls, never rises."""
+    long = [name for _, name in names_defined() if name.startswith("test_") and name.count("_") > 10]
+    assert len(long) <= LONG_MAX

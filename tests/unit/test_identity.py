@@ -75,7 +75,7 @@ def test_each_step_of_a_rotation_shares_digests_with_the_next(older: int) -> Non
     assert digests(steps[1]) & digests(steps[3])
 
 
-def test_digests_follow_those_of_an_inner_codec(tmp_path: Path) -> None:
+def test_digests_follow_the_inner_codec(tmp_path: Path) -> None:
     inner = EncryptedCodec({"a": OLD, "b": NEW}, encrypts="a")
     for codec in (EncryptedCodec({"c": b"c" * 32}, inner=inner), BlobCodec(DirectoryStore(tmp_path), inner=inner)):
         assert digests(codec) == digests(codec)

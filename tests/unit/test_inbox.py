@@ -97,7 +97,7 @@ def test_a_row_is_read_as_it_was_written(name: str) -> None:
 
 
 @for_each("name", WRONG)
-def test_what_is_not_one_submission_is_neither_written_nor_read(name: str) -> None:
+def test_malformed_submission_is_neither_written_nor_read(name: str) -> None:
     with pytest.raises(InvalidJobError, match="a submission in a transaction has "):
         row_of(WRONG[name])
     data = b"\n".join([inbox.FORMAT, *map(encode, WRONG[name])])
@@ -330,7 +330,7 @@ def test_a_row_cancels_a_path_with_more_jobs_than_one_step_does(store: Store) ->
     assert store.states == {"CANCELED": 1_500}
 
 
-def test_a_row_does_so_many_steps_of_what_is_left_over_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inbox_row_does_a_bounded_number_of_leftover_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "REST_TICKS", 1)
     store = Store(is_asked=False)
     store.take(row([attrs.evolve(spec, claims=(Claim(("a", spec.id)),)) for spec in specs(1_500)]))

@@ -23,7 +23,7 @@ def index(*paths: tuple[str, ...]) -> PathIndex:
 
 
 @for_each("path", [*PATHS, ("nowhere",)])
-def test_what_is_at_or_below_a_path_is_one_range(path: tuple[str, ...]) -> None:
+def test_index_of_a_path_is_one_range(path: tuple[str, ...]) -> None:
     below = [each.spec.claims[0].path for each in index(*PATHS).below(path)]
     assert below == sorted((other for other in PATHS if is_prefix(path, other)), key=queue_key)
 

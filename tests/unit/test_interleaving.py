@@ -94,7 +94,7 @@ def test_every_order_of_free_jobs_is_tried_once(awaits: tuple[int, ...]) -> None
         max_size=3,
     )
 )
-def test_the_orders_tried_are_those_that_the_rules_allow(jobs: list[tuple[int, list[str] | None, set[int]]]) -> None:
+def test_tried_orders_are_exactly_the_allowed_ones(jobs: list[tuple[int, list[str] | None, set[int]]]) -> None:
     specs = []
     before: list[set[int]] = []
     for index, (awaits, hint, back) in enumerate(jobs):
@@ -252,7 +252,7 @@ def test_two_locks_taken_crosswise_are_a_deadlock() -> None:
     assert "1 waits for ever at: async with locks[second]:" in told
 
 
-def test_what_stands_still_is_let_go_of_without_a_word() -> None:
+def test_deadlocked_tasks_are_dropped_silently() -> None:
     async def hang(locks: dict[str, asyncio.Lock], first: str, second: str) -> None:
         try:
             async with locks[first]:
@@ -290,7 +290,7 @@ def test_any_order_of_whole_jobs_is_not_any_order_of_steps() -> None:
     assert "['x', 'y'" in told
 
 
-def test_what_a_handler_leaves_running_races_with_the_next_job_of_its_place() -> None:
+def test_leftover_task_of_a_handler_races_with_the_next_job() -> None:
     async def hasty(state: dict[str, Any], amount: int) -> None:
         state["task"] = asyncio.get_running_loop().create_task(add(state, amount))
 
@@ -383,7 +383,7 @@ def test_tasks_groups_threads_events_and_queues_work_inside_handlers() -> None:
     assert check_serial_equivalence({"busy": busy}, [("busy", None, (1,)), ("busy", None, (2,))], account).orders > 2
 
 
-def test_a_time_out_strikes_what_sleeps_longer_and_nothing_shorter() -> None:
+def test_timeout_cancels_longer_sleeps_only() -> None:
     async def patient(state: dict[str, Any], sleeps_s: float) -> None:
         try:
             async with asyncio.timeout(5):
@@ -488,7 +488,7 @@ def test_it_may_be_called_where_a_loop_runs() -> None:
     assert asyncio.run(main()) == SerialEquivalence(1, is_exhaustive=True)
 
 
-async def test_handlers_see_the_context_of_the_test_and_what_they_set_is_their_own() -> None:
+async def test_handlers_inherit_the_context_and_keep_their_own_changes() -> None:
     tenant = contextvars.ContextVar("tenant", default="nobody")
 
     async def note(state: list[str], name: str) -> None:
@@ -524,7 +524,7 @@ def test_a_state_has_to_be_fresh_and_comparable() -> None:
         check_serial_equivalence({}, [], asyncio.Lock)
 
 
-def test_what_is_seen_of_a_state_that_is_shared_has_to_be_a_copy() -> None:
+def test_view_of_shared_state_must_return_a_copy() -> None:
     shared: list[int] = []
 
     def cleared() -> list[int]:
@@ -565,7 +565,7 @@ def test_handlers_that_follow_chance_are_found_out() -> None:
         ({"add": add}, [], dict, {"expected": (KeyboardInterrupt,)}, "expected must be exceptions, got type"),
     ],
 )
-def test_what_is_of_a_wrong_type_is_refused(handlers: Any, jobs: Any, state: Any, options: Any, told: str) -> None:
+def test_malformed_arguments_are_refused(handlers: Any, jobs: Any, state: Any, options: Any, told: str) -> None:
     with pytest.raises(InvalidJobTypeError, match=told):
         check_serial_equivalence(handlers, jobs, state, **options)
 

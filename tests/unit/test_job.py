@@ -41,7 +41,7 @@ def test_a_job_of_a_submission_in_parts_is_hidden_until_its_commit() -> None:
     assert START_MARK + "T" not in jobs
 
 
-def test_only_who_holds_the_lease_may_log_and_report() -> None:
+def test_log_and_progress_require_the_current_lease() -> None:
     queue = Queue(job("a", ["x"]))
     queue.start()
     token = queue.grants["a"].token

@@ -36,7 +36,7 @@ def _miscount(table: JobTable) -> None:
     table.counts[JobState.QUEUED] += 1
 
 
-def _miscount_what_a_task_has_left(table: JobTable) -> None:
+def _miscount_pending_of_a_task(table: JobTable) -> None:
     table.limits.pending["task", "task"] += 1
 
 
@@ -58,7 +58,7 @@ def _forget_a_path(table: JobTable) -> None:
     table.paths.remove(table.jobs["waiting"])
 
 
-def _forget_who_runs(table: JobTable) -> None:
+def _forget_running(table: JobTable) -> None:
     del table.registry.running["running"]
 
 
@@ -66,7 +66,7 @@ def _forget_a_key(table: JobTable) -> None:
     table.keys.add("gone", table.jobs["over"])
 
 
-def _forget_who_is_deferred(table: JobTable) -> None:
+def _forget_deferred(table: JobTable) -> None:
     table.deferred.clear()
 
 
@@ -94,14 +94,14 @@ def _forget_that_parts_expire(table: JobTable) -> None:
     "harm",
     [
         _miscount,
-        _miscount_what_a_task_has_left,
+        _miscount_pending_of_a_task,
         _forget_a_timer,
         _offer_twice,
         _forget_a_place,
         _forget_a_path,
-        _forget_who_runs,
+        _forget_running,
         _forget_a_key,
-        _forget_who_is_deferred,
+        _forget_deferred,
         _open_an_edge_of_one_that_is_queued,
         _forget_an_edge,
         _forget_a_flow,

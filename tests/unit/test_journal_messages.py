@@ -190,7 +190,7 @@ def test_a_line_that_names_no_request_is_refused(line: bytes) -> None:
 
 
 @pytest.mark.parametrize("aim", [0, LEAD, RUN, LEAD | RUN])
-def test_a_guest_says_who_it_is_and_what_its_process_is_for(aim: int) -> None:
+def test_hello_of_a_guest_carries_release_wire_and_aim(aim: int) -> None:
     said = read_hello(hello("docs", aim), "docs")
     said.check()
     assert said == Hello(release=release(), wire=wire(), reads=frozenset({SCHEMA}), aim=aim)
@@ -211,7 +211,7 @@ def test_a_guest_that_is_not_understood_is_refused_by_both_releases_and_wires() 
     )
 
 
-def test_the_wire_changes_with_each_field_of_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wire_fingerprint_changes_with_each_field(monkeypatch: pytest.MonkeyPatch) -> None:
     """In every process it is the same."""
     before = wire()
     assert re.fullmatch("1-[0-9a-f]{8}", before)

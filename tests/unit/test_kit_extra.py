@@ -76,7 +76,7 @@ def test_the_package_the_lease_helper_and_the_kit_import_no_more_than_they_need(
     assert int(done.stdout) > 50
 
 
-def test_what_needs_hypothesis_or_pytest_names_the_extra_and_the_rest_does_without() -> None:
+def test_kit_without_extras_names_the_missing_extra() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _WITHOUT], capture_output=True, text=True, check=True, timeout=60
     )

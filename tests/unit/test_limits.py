@@ -56,7 +56,7 @@ def test_a_slot_calls_one_job_and_no_others_are_touched() -> None:
     assert len(counter.parked) == 46
 
 
-def test_one_that_waits_above_stands_for_those_below() -> None:
+def test_waiter_above_represents_waiters_below() -> None:
     queue = Limited(*at("t:a", 20), *at("t:b", 1))
     queue.limit("t", most=2)
     queue.limit("t", "a", most=1)
@@ -160,7 +160,7 @@ def test_a_child_whose_bucket_is_full_is_counted_while_its_jobs_run() -> None:
     assert not limiter.counters
 
 
-def test_what_children_have_spent_stays_spent_when_their_rate_changes() -> None:
+def test_children_keep_spent_tokens_when_their_rate_changes() -> None:
     queue = Limited(*at("t:a", 3), *at("t:b", 3))
     queue.limit("t", rate=(2, 1000), burst=2, each=True)
     assert queue.start() == ["t:a0", "t:a1", "t:b0", "t:b1"]
@@ -254,7 +254,7 @@ def test_a_path_in_the_middle_of_a_drop_may_be_limited_anew() -> None:
     assert queue.is_clean
 
 
-def test_setting_what_is_set_changes_nothing() -> None:
+def test_equal_limit_changes_nothing() -> None:
     queue = Limited(*at("a", 3))
     assert queue.limit("a", most=1, max_pending=10)
     queue.start()
@@ -280,7 +280,7 @@ def test_a_job_whose_limit_has_just_gone_waits_for_a_worker() -> None:
 # --- checks of limits -----------------------------------------------------------------------------------------------
 
 
-def test_a_limit_is_what_it_was_checked_to_be() -> None:
+def test_check_limit_returns_the_declared_limit() -> None:
     assert check_limit(["a"], 3, rate=(5, A_SECOND), max_pending=7) == Limit(
         path=("a",), most=3, rate=(5, 1000), max_pending=7
     )
@@ -320,7 +320,7 @@ def test_a_limit_is_what_it_was_checked_to_be() -> None:
         ),
     ],
 )
-def test_what_is_no_limit_is_refused(fields: dict[str, Any], refused: type[Exception], says: str) -> None:
+def test_malformed_limit_is_refused(fields: dict[str, Any], refused: type[Exception], says: str) -> None:
     with pytest.raises(refused, match=says):
         check_limit(fields.pop("path"), fields.pop("most", None), **fields)
 

@@ -72,7 +72,7 @@ def test_short_letters_are_notifications_of_which_each_can_be_read_alone(size: i
     assert joined(sorted(pieces, key=lambda piece: piece.number)) == data
 
 
-def test_long_letters_and_those_to_boxes_that_are_looked_into_are_rows() -> None:
+def test_long_letters_and_letters_to_polled_boxes_are_rows() -> None:
     long = [Piece(ID, DATA, 0, bytes(3 * NOTE_BYTES))]
     notes, row = written(BOX, long, is_polled=False)
     assert notes == ["@"]
@@ -95,7 +95,7 @@ def test_many_pieces_keep_their_order() -> None:
 @pytest.mark.parametrize(
     "row", [b"", b"x", b"x" * 44, BOX.encode() + b"x", BOX.encode() + bytes(20) + b"\x01", BOX.encode() + b"\xff" * 21]
 )
-def test_what_is_no_letter_is_refused(row: bytes) -> None:
+def test_malformed_letter_is_refused(row: bytes) -> None:
     with pytest.raises(ValueError):
         read_row(row)
     with pytest.raises(ValueError):
@@ -143,7 +143,7 @@ def test_a_stream_reads_no_more_than_the_other_end_has_room_for(ends: Ends) -> N
         stream.acknowledge(WINDOW_BYTES + 1)
 
 
-def test_pieces_that_come_early_wait_for_those_before_them(ends: Ends) -> None:
+def test_early_pieces_wait_for_earlier_ones(ends: Ends) -> None:
     stream, other = ends
     stream.take(Piece(ID, DATA, 3, b"def"), 1.0)
     stream.take(Piece(ID, END, 9), 2.0)
@@ -159,7 +159,7 @@ def test_pieces_that_come_early_wait_for_those_before_them(ends: Ends) -> None:
     assert stream.room == 0
 
 
-def test_what_nobody_reads_is_kept_up_to_the_window_and_told_once_it_is_taken(ends: Ends) -> None:
+def test_unread_pieces_are_kept_up_to_the_window_then_acknowledged(ends: Ends) -> None:
     stream, other = ends
     got = 0
     stream.take(Piece(ID, DATA, 0, bytes(WINDOW_BYTES)), 1.0)

@@ -51,7 +51,7 @@ def test_a_password_before_the_host_is_not_shown_whatever_stands_in_it(
 @given(SCHEMES, st.text(alphabet="/@:?#&=;,[]%. a0*\x1bdb", max_size=20) | st.text(max_size=10))
 @example("redis", "//ann:x@db:6379/0?password=x&db=1&namespace=a#b")
 @example("unix", "/\x1b?")
-def test_what_was_masked_stays_as_it_is(scheme: str, rest: str) -> None:
+def test_masking_is_idempotent(scheme: str, rest: str) -> None:
     once = masked(f"{scheme}:{rest}")
     assert masked(once) == once
 
@@ -79,5 +79,5 @@ def test_what_was_masked_stays_as_it_is(scheme: str, rest: str) -> None:
         ("5", "***"),
     ],
 )
-def test_what_is_known_to_be_harmless_is_shown(url: str, shown: str) -> None:
+def test_harmless_url_is_shown(url: str, shown: str) -> None:
     assert masked(url) == shown

@@ -47,7 +47,7 @@ def test_a_window_has_no_more_starts_than_a_rate_says_and_a_bucket_up_to_its_bur
     st.sampled_from([1, 10, 63, 64, 65, 500, 1000, 60_000]),
     st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 1000), st.integers(1, 40)), max_size=120),
 )
-def test_no_window_has_more_than_a_rate_says_and_what_has_room_is_told_when(
+def test_meter_never_exceeds_its_rate_and_predicts_room(
     tokens: int, per_ms: int, asked: list[tuple[int, int, int]]
 ) -> None:
     """Also with costs. A job that waits until it is told has room then, and not a ms before."""
@@ -77,7 +77,7 @@ def test_no_window_has_more_than_a_rate_says_and_what_has_room_is_told_when(
 
 
 @pytest.mark.parametrize("tokens", [1, 10, 64, 65, 100, 1000])
-def test_what_a_rate_reaches_for_long_is_at_most_a_64th_less_than_it_says_and_with_many_tokens_a_32nd(
+def test_meter_reaches_nearly_its_rate(
     tokens: int,
 ) -> None:
     starts = starts_of(Meter(), limit(tokens), range(10_000, 110_000))
@@ -129,7 +129,7 @@ def test_a_rate_that_changes_starts_no_more_than_the_starts_that_both_count_leav
         now_ms += passed_ms
 
 
-def test_what_was_spent_of_a_bucket_counts_as_spent_now_and_no_longer_than_its_time() -> None:
+def test_spent_bucket_tokens_expire_after_their_interval() -> None:
     bucket, meter = Meter(), Meter()
     rate = limit(10, burst=20)
     for _ in range(20):

@@ -288,6 +288,6 @@ def test_model_of_a_wrong_type_is_not_of_a_later_release(case: tuple[Any, Any]) 
         ({"text": "a"}, Populated, Populated(textOf="a")),
     ],
 )
-def test_class_that_says_itself_what_it_reads_is_left_to(case: tuple[Any, Any, Any]) -> None:
+def test_class_with_own_reader_is_used_as_is(case: tuple[Any, Any, Any]) -> None:
     written, annotation, value = case
     assert loads(written, annotation) == value

@@ -44,7 +44,7 @@ def test_later_fields_go_over_earlier_ones() -> None:
     assert value(it) == {"a": 1, "b": {"other": 2}, "c": None}
 
 
-def test_it_goes_on_from_what_an_earlier_attempt_has_stored() -> None:
+def test_partial_result_resumes_from_an_earlier_attempt() -> None:
     it = partial_result(a=2)
     it.load(stored(b'{"result":{"a":1,"z":9}}'), CODEC)
     assert it.is_loaded
@@ -58,13 +58,13 @@ def test_a_returned_dict_goes_over_all_others() -> None:
 
 
 @pytest.mark.parametrize("result", [None, b'{"result":5}', b'{"result":null}', b"{}", b"\x80", b"[]"])
-def test_what_is_no_dict_is_replaced(result: bytes | None) -> None:
+def test_stored_non_dict_is_replaced(result: bytes | None) -> None:
     it = partial_result(a=1)
     it.load(stored(result), CODEC)
     assert value(it) == {"a": 1}
 
 
-def test_what_is_stored_for_another_token_is_not_ours() -> None:
+def test_partial_result_of_another_token_is_ignored() -> None:
     it = partial_result(a=1)
     it.load(stored(b'{"result":{"z":9}}', token=TOKEN + 1), CODEC)
     assert value(it) == {"a": 1}
@@ -72,7 +72,7 @@ def test_what_is_stored_for_another_token_is_not_ours() -> None:
     assert value(it) == {"a": 1}
 
 
-def test_what_the_caller_does_later_changes_nothing() -> None:
+def test_partial_result_is_isolated_from_later_mutations() -> None:
     inner = [1]
     fields = {"a": inner}
     it = partial_result(**fields)
@@ -122,7 +122,7 @@ def test_all_fields_together_are_a_mebibyte_at_most() -> None:
     assert value(it).keys() == {"a", "b"}
 
 
-def test_with_what_was_stored_before_it_is_a_mebibyte_at_most_too() -> None:
+def test_merged_partial_result_is_limited_to_one_mebibyte() -> None:
     it = partial_result(a="x" * 600_000)
     it.load(stored(b'{"result":{"b":"' + b"x" * 600_000 + b'"}}'), CODEC)
     with pytest.raises(PayloadError, match="1048576"):
@@ -174,7 +174,7 @@ def test_threads_that_are_first_at_once_share_one(monkeypatch: pytest.MonkeyPatc
     assert value(made[0]) == {"a": 1, "b": 1}
 
 
-def test_what_is_said_twice_is_sent_once_and_after_the_lines() -> None:
+def test_repeated_partial_result_is_sent_once_after_the_lines() -> None:
     buffer, it = OutboxBuffer(), partial_result(a=1)
     assert not buffer
     buffer.store(it)

@@ -37,7 +37,7 @@ def test_a_refusal_of_the_server_is_an_error_of_ours(code: str, kind: type[Backe
     assert said in str(found)
 
 
-def test_an_end_of_the_connection_leaves_open_what_was_done() -> None:
+def test_lost_connection_leaves_the_outcome_unknown() -> None:
     found = judgement(LostError("problem", is_sent=True), "db")
     assert type(found) is BackendUnavailableError
     assert str(found) == "db: problem"

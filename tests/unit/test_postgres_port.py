@@ -79,7 +79,7 @@ def test_a_certificate_is_new_each_time_and_its_key_is_left_nowhere(
     assert not [*tmp_path.iterdir()]
 
 
-def test_what_is_changed_on_the_way_is_no_byte_of_a_frame(certificate: Certificate) -> None:
+def test_altered_bytes_are_never_accepted_as_a_frame(certificate: Certificate) -> None:
     guest, leader = shaken(certificate)
     sealed = guest.sealed(b"x" * 100)
     with pytest.raises(ValueError, match=r"(?i)mac|decrypt"):
@@ -193,7 +193,7 @@ def test_without_a_thread_a_port_is_cut_and_tried_again_at_the_next_look(monkeyp
     assert port.tries == 1
 
 
-def test_what_is_cut_is_the_port_of_one_leader() -> None:
+def test_cut_applies_to_the_port_of_one_leader() -> None:
     cuts = Cuts()
     cuts.cut("1.a", "h:1", CutError("no"))
     assert (cuts.is_cut("1.a"), cuts.is_cut("2.b")) == (True, False)

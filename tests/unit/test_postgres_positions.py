@@ -63,7 +63,7 @@ def test_a_wide_gap_is_looked_at_now_and_then_and_forgotten_only_after_a_look() 
     assert ranges(positions, 9.0) == []
 
 
-def test_too_many_gaps_are_merged_and_cover_what_they_did() -> None:
+def test_excess_gaps_are_merged_and_keep_their_cover() -> None:
     positions = Positions()
     positions.take(range(2, 4 * GAPS_MAX, 2))
     found = ranges(positions)

@@ -90,7 +90,7 @@ def test_a_critical_job_of_one_user_does_not_take_another_s_turn() -> None:
     assert taken(queue) == "ab"
 
 
-def test_users_who_had_nothing_ready_join_the_end_of_the_turns() -> None:
+def test_users_that_become_ready_join_the_end_of_the_turns() -> None:
     queue = ReadyQueue()
     ready(queue, "a", user="ann")
     ready(queue, "b", user="ann")
@@ -184,7 +184,7 @@ def test_sizes_are_told_by_pool() -> None:
     assert sorted(each.id for each in queue.jobs()) == ["b", "c"]
 
 
-def test_what_a_user_had_nothing_of_and_now_has_is_noted_for_who_waits() -> None:
+def test_user_that_becomes_ready_is_recorded_for_waiters() -> None:
     queue = ReadyQueue()
     ready(queue, "a", pool="x")
     assert queue.filled == {("x", None)}

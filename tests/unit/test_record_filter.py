@@ -41,7 +41,7 @@ def test_a_checked_filter_is_plain_and_its_states_are_in_order() -> None:
         ({"since_ms": 2, "until_ms": 1}, InvalidJobError),
     ],
 )
-def test_what_no_record_can_be_is_refused(fields: dict[str, Any], error: type[Exception]) -> None:
+def test_malformed_filter_is_refused(fields: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         RecordFilter(**fields).check()
 

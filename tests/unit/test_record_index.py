@@ -106,7 +106,7 @@ def test_a_walk_goes_on_behind_any_number_there_is_or_was(newest_first: bool) ->
         assert found(listed, after, newest_first=newest_first) == beyond
 
 
-def test_what_the_bits_say_is_what_a_look_at_every_record_says() -> None:
+def test_index_bits_agree_with_a_scan_of_all_records() -> None:
     choose = random.Random(7)
     jobs = [
         made(

@@ -33,7 +33,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return found
 
 
-async def test_those_that_ask_together_are_one_request_of_a_hundred_at_most(asked: list[tuple[str, ...]]) -> None:
+async def test_concurrent_reads_share_requests_of_at_most_one_hundred(asked: list[tuple[str, ...]]) -> None:
     sched = Scheduler("memory://")
 
     @sched.job
@@ -51,7 +51,7 @@ async def test_those_that_ask_together_are_one_request_of_a_hundred_at_most(aske
     assert not any(record_reads._reads.values())
 
 
-async def test_what_is_asked_while_another_is_read_is_read_after_that(asked: list[tuple[str, ...]]) -> None:
+async def test_read_during_another_read_is_sent_afterwards(asked: list[tuple[str, ...]]) -> None:
     backend = Scheduler("memory://").backend
     first = asyncio.create_task(read_record(backend, "a"))
     await until(lambda: bool(asked))
@@ -59,7 +59,7 @@ async def test_what_is_asked_while_another_is_read_is_read_after_that(asked: lis
     assert asked == [("a",), ("a",)]
 
 
-async def test_an_error_is_told_to_those_it_concerns(asked: list[tuple[str, ...]]) -> None:
+async def test_read_error_reaches_only_affected_callers(asked: list[tuple[str, ...]]) -> None:
     backend = Scheduler("memory://").backend
     found = await asyncio.gather(*[read_record(backend, job_id) for job_id in "xy"], return_exceptions=True)
     assert [type(error) for error in found] == [BackendUnavailableError] * 2

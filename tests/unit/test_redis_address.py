@@ -148,7 +148,7 @@ def test_every_scheme_opens_this_backend(scheme: str) -> None:
         ("redis://[::1234]", True),
     ],
 )
-def test_what_can_be_read_on_the_way_is_known(url: str, expected: bool) -> None:
+def test_remote_plaintext_url_is_recognised(url: str, expected: bool) -> None:
     assert parse_url(url).is_remote_plaintext is expected
 
 

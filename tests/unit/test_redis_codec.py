@@ -138,7 +138,7 @@ def test_a_closed_path_is_named_by_claim_and_depth(message: str, path_key: str) 
     assert error.path_key == path_key
 
 
-def test_corrupt_state_says_what_and_what_to_do_and_not_in_which_line_of_which_script() -> None:
+def test_corrupt_state_error_names_the_damage_and_omits_script_lines() -> None:
     error = refusal("CORRUPT job a is named in {qh:x}:dead script: 0123abc, on @user_script:12.", op.Tick())
     assert isinstance(error, CorruptStateError)
     assert str(error) == "job a is named in {qh:x}:dead; run `queuehint doctor`"
@@ -155,12 +155,12 @@ def test_a_late_request_is_an_error_of_the_store() -> None:
 
 
 @pytest.mark.parametrize("message", ["", " ", "ERR unknown", "WRONGTYPE Operation", "DUPLICATE_JOBS 1", "corrupt it"])
-def test_what_no_script_says_is_no_refusal(message: str) -> None:
+def test_foreign_message_is_not_a_refusal(message: str) -> None:
     assert codec.refusal(ASKED, message) is None
 
 
 @pytest.mark.parametrize("message", ["DUPLICATE_JOB 0", "KEY_TAKEN 0 a", "PATH_CLOSED 0 0 0"])
-def test_what_only_a_submission_is_refused_for_is_no_refusal_of_anything_else(message: str) -> None:
+def test_submission_refusal_is_not_a_refusal_of_other_operations(message: str) -> None:
     assert codec.refusal(op.Tick(), message) is None
 
 

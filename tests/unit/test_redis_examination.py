@@ -161,7 +161,7 @@ def test_where_jobs_may_be_evicted_nothing_is_enqueued_until_the_policy_is_right
     assert "hunter2" not in caplog.text
 
 
-def test_where_jobs_may_be_evicted_what_runs_is_renewed_settled_and_canceled(session: Session, time: Time) -> None:
+def test_evicting_server_still_renews_settles_and_cancels(session: Session, time: Time) -> None:
     time.now_s += CHECK_EVERY_S
     done = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED)
     first = Talk(session, op.Renew((("a", 1),))).answer(EVICTS)
@@ -262,9 +262,7 @@ def test_in_a_cluster_the_node_that_has_the_namespace_is_looked_at(time: Time) -
     assert talk.answer().answer().command == ("EXISTS", "{qh:n}:meta")
 
 
-def test_what_a_replica_would_answer_too_is_asked_of_a_node_that_was_a_primary_lately(
-    session: Session, time: Time
-) -> None:
+def test_question_goes_to_a_recently_confirmed_primary(session: Session, time: Time) -> None:
     for _ in range(2):
         time.now_s += ROLE_EVERY_S - 0.001
         talk = Talk(session, op.CountJobs())
@@ -285,7 +283,7 @@ def test_what_a_replica_would_answer_too_is_asked_of_a_node_that_was_a_primary_l
     assert type(talk.answer(b"role:slave\r\n").error) is BackendUnavailableError
 
 
-def test_a_replica_in_a_cluster_sends_on_who_asks_it_so_its_role_is_not_asked_for(time: Time) -> None:
+def test_cluster_replica_is_not_queried_for_its_role(time: Time) -> None:
     session = Session(parse_url("redis+cluster://a,b"), BackendOptions(namespace="n"))
     session._checked_s = time.monotonic()
     time.now_s += ROLE_EVERY_S
@@ -387,14 +385,12 @@ def test_a_sound_server_is_taken() -> None:
     "info, durability",
     [({}, "D0: "), ({"aof_enabled": "0"}, "D0: "), ({"aof_enabled": "1"}, "D1 or D2, by ")],
 )
-def test_what_a_server_may_lose_is_told_by_its_append_only_file(info: dict[str, str], durability: str) -> None:
+def test_durability_class_is_read_from_the_append_only_file(info: dict[str, str], durability: str) -> None:
     assert durability_class(info).startswith(durability)
 
 
 @pytest.mark.parametrize("aof, level", [(b"0", logging.WARNING), (b"1", logging.INFO)])
-def test_what_a_server_may_lose_is_said_once(
-    time: Time, caplog: pytest.LogCaptureFixture, aof: bytes, level: int
-) -> None:
+def test_durability_is_logged_once(time: Time, caplog: pytest.LogCaptureFixture, aof: bytes, level: int) -> None:
     caplog.set_level(logging.INFO, "queuehint.redis")
     session = Session(parse_url("redis://ann:hunter2@db"), BackendOptions())
     info = INFO.replace(b"aof_enabled:1", b"aof_enabled:" + aof)
@@ -408,9 +404,7 @@ def test_what_a_server_may_lose_is_said_once(
     assert "hunter2" not in caplog.text
 
 
-def test_what_was_prepared_is_sent_as_it_would_have_been_and_packed_once(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prepared_request_is_sent_unchanged_and_packed_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Talk(session, ONE).arguments[3:]
     session.prepare(ONE)
     other = attrs.evolve(ONE, jobs=(JobSpec(id="b", task="t"),))
@@ -421,7 +415,7 @@ def test_what_was_prepared_is_sent_as_it_would_have_been_and_packed_once(
     assert Talk(session, ONE).arguments[3:] == plain
 
 
-def test_what_cannot_be_prepared_is_refused_when_it_is_called(session: Session) -> None:
+def test_unpreparable_request_is_refused_at_the_call(session: Session) -> None:
     session.prepare(ONE)
     session.prepare(op.Enqueue((*ONE.jobs, *ONE.jobs)))
     assert session._prepared is None

@@ -169,7 +169,7 @@ def test_a_file_may_end_a_call_before_the_operation_begins(loaded: Callable[...,
     assert call("go", "") == [b"late"]
 
 
-def test_an_operation_begins_what_its_own_files_say_and_nothing_else(loaded: Callable[..., Twice]) -> None:
+def test_function_runs_only_its_own_files(loaded: Callable[..., Twice]) -> None:
     call = loaded(
         one="#!lua\n-- @include lib/a\nreturn {a}\n",
         two="#!lua flags=no-writes\n-- @include lib/a\n-- @include lib/b\nreturn {a, b}\n",
@@ -194,9 +194,7 @@ def test_an_operation_begins_what_its_own_files_say_and_nothing_else(loaded: Cal
         ),
     ],
 )
-def test_what_a_library_cannot_do_is_an_error(
-    files: Callable[..., Library], texts: dict[str, str], problem: str
-) -> None:
+def test_malformed_library_raises_an_error(files: Callable[..., Library], texts: dict[str, str], problem: str) -> None:
     includes = "".join(f"-- @include lib/{name}\n" for name in "ab" if f"lib_{name}" in texts)
     texts = {"lib_b": "", "one": f"#!lua\n{includes}return 1\n"} | texts
     if "other" in texts:
@@ -244,7 +242,7 @@ def test_nothing_of_a_store_is_kept_from_call_to_call() -> None:
 # --- names -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_library_is_known_by_its_release_and_by_what_is_in_it(
+def test_library_name_depends_on_release_and_content(
     files: Callable[..., Library], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = files(go="#!lua\nreturn 1\n")
@@ -259,7 +257,7 @@ def test_a_library_is_known_by_its_release_and_by_what_is_in_it(
     assert files(go="#!lua\nreturn 2\n").digest != other.digest
 
 
-def test_every_script_is_a_function_but_for_those_of_the_doctor(redis_server: Server) -> None:
+def test_every_script_except_the_doctor_is_a_function(redis_server: Server) -> None:
     redis_server.call("FUNCTION", "LOAD", "REPLACE", library().text)
     reply = redis_server.client().function_list(library=library().name)
     found: Any = dict(zip(reply[0][::2], reply[0][1::2], strict=True))
@@ -306,7 +304,7 @@ def load_of(call: Call) -> Send:
     return load
 
 
-def test_what_changes_and_what_asks_are_called_by_name_with_the_same_words() -> None:
+def test_functions_take_the_same_arguments_as_scripts() -> None:
     for which, way in ((TICK, "FCALL"), (GET, "FCALL_RO")):
         assert Call(calls_of(), which, (1, "k", "a")).first().command == (
             way,
@@ -398,13 +396,13 @@ def test_a_library_that_is_never_found_is_loaded_a_few_times() -> None:
 
 
 @pytest.mark.parametrize("error", [*DENIED, *LOAD_REFUSED, *FULL])
-def test_who_wants_functions_always_is_told_why_there_are_none(error: driver.ResponseError) -> None:
+def test_functions_always_reports_their_absence(error: driver.ResponseError) -> None:
     call = Call(calls_of("always"), TICK, (0,))
     assert call.instead(call.first() if error in DENIED else load_of(call), error) is None
     assert way_of(call) == "FCALL"
 
 
-def test_who_wants_none_has_none(clock: list[float]) -> None:
+def test_functions_never_uses_scripts(clock: list[float]) -> None:
     known = calls_of("never")
     clock[0] += 1e9
     assert way_of(Call(known, TICK, (0,))) == "EVALSHA"

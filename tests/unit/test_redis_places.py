@@ -41,7 +41,7 @@ def test_walks_that_can_be_none_are_replaced_as_they_are_stored(walks: str) -> N
     assert findings[0].repairs == (("place", "a", f"{walks[1:]}\n128"),)
 
 
-def test_what_cannot_be_read_or_is_too_much_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_or_excess_places_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert examine_places(placed(("a", "1 0 1.5", "xd")), "jobs") == ([], places.UNREADABLE)
     assert examine_places(placed(("a", "1 0 1", "xd\n")), "jobs") == ([], places.UNREADABLE)
     monkeypatch.setattr(places, "PLACES_MAX", 1)

@@ -64,7 +64,7 @@ def test_a_null_list_and_a_status_are_read(make: Callable[[], resp.ReplyReader])
 
 
 @READERS
-def test_what_is_no_reply_is_an_error(make: Callable[[], resp.ReplyReader]) -> None:
+def test_malformed_reply_raises_an_error(make: Callable[[], resp.ReplyReader]) -> None:
     reader = make()
     reader.feed(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     with pytest.raises(driver.InvalidResponse):

@@ -126,7 +126,7 @@ def test_there_is_an_example_of_every_script() -> None:
     assert {type(operation) for operation in EXAMPLES.values()} == set(op.KINDS) == set(REQUESTS) == set(REPLIES)
 
 
-def test_what_every_script_is_given_is_said_once() -> None:
+def test_common_arguments_are_documented_once() -> None:
     common = ALL["lib/request/arguments.lua"].partition("]]")[0]
     assert "\n  KEYS[1] root " in common
     assert re.findall(r"KEYS\[(\d+)", common) == ["1", "2"]
@@ -135,7 +135,7 @@ def test_what_every_script_is_given_is_said_once() -> None:
 
 
 @for_each("name", SOURCES)
-def test_a_header_begins_with_the_name_of_its_file_and_tells_what_is_returned(name: str) -> None:
+def test_script_header_begins_with_its_file_name_and_names_returns(name: str) -> None:
     header = header_of(name)
     assert header.startswith(f"{Path(name).name}: ")
     assert "\n  Returns " in header
@@ -169,7 +169,7 @@ def test_a_script_reads_no_argument_that_its_header_does_not_describe(name: str)
 
 
 @for_each("name", SOURCES)
-def test_questions_write_nothing_and_only_what_adds_is_refused_when_memory_is_full(name: str) -> None:
+def test_only_adding_scripts_are_refused_when_memory_is_full(name: str) -> None:
     shebang = SOURCES[name].partition("\n")[0]
     if name in QUESTIONS:
         assert shebang == "#!lua flags=no-writes,allow-oom"
@@ -180,7 +180,7 @@ def test_questions_write_nothing_and_only_what_adds_is_refused_when_memory_is_fu
 
 
 @for_each("path", LIBRARY)
-def test_a_library_file_says_what_it_is_for(path: Path) -> None:
+def test_library_file_documents_its_purpose(path: Path) -> None:
     text = path.read_text("utf-8")
     assert text.startswith(f"--[[ {path.stem}: ") or not code_of(text).strip(), "it holds more than includes"
 
@@ -244,7 +244,7 @@ def test_constants_are_written_in_place_of_their_names() -> None:
     assert text == "#!lua\nlocal FREE = 2\nreturn {1, 'word', FREE}"
 
 
-def test_a_constant_may_be_used_by_what_is_included_before_it(folder: Path) -> None:
+def test_constant_is_usable_in_an_earlier_include(folder: Path) -> None:
     (folder / "a.lua").write_text("local function one() return ONE end\n")
     text = scripts.assemble("#!lua\n-- @include lib/a\nlocal ONE = 1 -- @const\nreturn one()\n")
     assert text == "#!lua\nlocal function one() return 1 end\nreturn one()"
@@ -342,7 +342,7 @@ def test_no_field_has_the_name_of_a_constant(name: str) -> None:
     assert not fields & constants, fields & constants
 
 
-def test_the_legal_moves_are_those_of_the_core() -> None:
+def test_lua_moves_equal_the_core_moves() -> None:
     rows = dict(re.findall(r"(\w) = '(\w*)'", scripts._moves()))
     assert {
         scripts.STATES[state]: [scripts.STATES[target] for target in targets] for state, targets in rows.items()
@@ -380,7 +380,7 @@ def test_a_question_runs_where_nothing_may_be_written(name: str, redis_server: S
 
 
 @for_each("name", sorted(SOURCES.keys() - QUESTIONS))
-def test_what_is_no_question_is_refused_where_nothing_may_be_written(name: str, redis_server: Server) -> None:
+def test_mutating_script_is_refused_in_a_read_only_call(name: str, redis_server: Server) -> None:
     with pytest.raises(ResponseError, match=r"(?i)write"):
         redis_server.call("EVAL_RO", scripts.script(name).text, 1, "{qh:nobody}", "", "", 0)
     if scripts.script(name).is_function:
@@ -563,7 +563,7 @@ def test_every_refusal_is_an_error_that_the_codec_knows() -> None:
         )
 
 
-def test_what_a_header_says_is_refused_is_refused_and_the_other_way_round() -> None:
+def test_script_headers_list_exactly_their_refusals() -> None:
     common = {"STALE_REQUEST", "CORRUPT", "BAD_SCHEMA", "BAD_ARGUMENT"}
     for name, text in SOURCES.items():
         said = set(
@@ -647,7 +647,7 @@ def test_a_script_is_made_in_one_place_of_a_file_of_the_package() -> None:
     assert sum(is_call_of(node, "Script") for _, nodes in modules() for node in nodes) == 1
 
 
-def test_what_is_put_into_a_script_is_a_file_or_a_table_of_ours() -> None:
+def test_script_text_is_assembled_only_from_own_files_and_tables() -> None:
     """In scripts.py text is formatted for the names of files, for messages and for tables of Python's alone."""
     tables = {"_moves", "_policies", "_words_of", "_literal"}
     formatted = {}
@@ -670,7 +670,7 @@ def test_what_is_put_into_a_script_is_a_file_or_a_table_of_ours() -> None:
     assert re.fullmatch(r"(?:local [A-Z_, ]+ = [\w\[\]{}' ,=@-]+\n)+", scripts._policies())
 
 
-def test_the_name_of_a_script_is_never_what_a_user_said() -> None:
+def test_script_names_never_come_from_user_input() -> None:
     assert {name for name, _ in REQUESTS.values()} <= SOURCES.keys()
     for name, nodes in modules():
         for node in nodes:

@@ -153,7 +153,7 @@ def test_a_fork_has_streams_of_its_own(session: Session, time: Time) -> None:
     assert Talk(session, op.Tick()).request[0] != stream
 
 
-def test_what_carries_too_much_is_refused_before_anything_is_asked(session: Session) -> None:
+def test_oversized_operation_is_refused_before_any_request(session: Session) -> None:
     talk = Talk(session, op.Draw(-1))
     assert isinstance(talk.error, InvalidJobError)
     assert not session.streams.free
@@ -249,7 +249,7 @@ def test_a_request_without_an_answer_is_repeated_with_the_same_stream_and_number
     assert talk.answer([*HEADER, 1, b"Q"]).reply.jobs[0].id == "a"
 
 
-def test_what_was_never_sent_is_known_not_to_have_been_done(session: Session, time: Time) -> None:
+def test_unsent_request_is_known_not_done(session: Session, time: Time) -> None:
     talk = Talk(session, ONE)
     stream, number = talk.request
     talk.fail(NotSent()).skip_move_and_sleep()
@@ -260,7 +260,7 @@ def test_what_was_never_sent_is_known_not_to_have_been_done(session: Session, ti
     assert Talk(session, op.Tick()).request == (stream, number + 1)
 
 
-def test_what_was_sent_and_never_answered_has_an_unknown_outcome(session: Session, time: Time) -> None:
+def test_unanswered_request_has_an_unknown_outcome(session: Session, time: Time) -> None:
     talk = Talk(session, ONE)
     talk.fail(Unanswered()).skip_move_and_sleep()
     time.now_s += RETRY_S
@@ -537,7 +537,7 @@ def test_two_nodes_that_send_a_look_at_the_server_to_each_other_do_not_keep_it_f
         ("UNBLOCKED force unblock", True),
     ],
 )
-def test_what_passes_by_itself_is_waited_for(session: Session, time: Time, message: str, moves: bool) -> None:
+def test_transient_error_is_retried(session: Session, time: Time, message: str, moves: bool) -> None:
     talk = Talk(session, ONE)
     sent = talk.command
     talk.fail(driver.ResponseError(message))
@@ -570,7 +570,7 @@ def test_errors_that_the_driver_knows_by_class_are_waited_for_too(session: Sessi
     assert talk.command == sent
 
 
-def test_what_passes_after_a_request_without_an_answer_leaves_the_outcome_unknown(session: Session, time: Time) -> None:
+def test_transient_error_after_an_unanswered_request_keeps_the_outcome_unknown(session: Session, time: Time) -> None:
     talk = Talk(session, ONE)
     talk.fail(Unanswered()).skip_move_and_sleep()
     time.now_s += RETRY_S
@@ -600,7 +600,7 @@ def test_what_passes_after_a_request_without_an_answer_leaves_the_outcome_unknow
         (driver.ResponseError("ERR unknown command 'EVALSHA'"), BackendError, "unknown command"),
     ],
 )
-def test_a_refusal_is_an_error_of_ours_that_names_what_is_wrong_and_nothing_was_changed(
+def test_server_refusal_names_the_problem_and_changes_nothing(
     session: Session, error: Exception, kind: type[Exception], words: str
 ) -> None:
     talk = Talk(session, ONE)

@@ -249,7 +249,7 @@ def test_no_two_tokens_have_one_text(token: int, other: int) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 1.0, "1", "0.1", b"0.1", True, [1], 2.0**53])
-def test_what_is_no_token_is_written_as_none_is(value: object) -> None:
+def test_malformed_token_is_written_as_none(value: object) -> None:
     assert specs.token_text(value) == "-"
     assert specs.parse_token("-") is specs.parse_token("") is None
 
@@ -271,7 +271,7 @@ def test_the_root_and_a_place_called_root_are_told_apart() -> None:
     assert (specs.claims_text(root), specs.claims_text(called_root), specs.claims_text(())) == ("x", "xroot", "")
 
 
-def test_what_is_long_is_right_and_in_no_cache() -> None:
+def test_long_spec_is_parsed_correctly_and_not_cached() -> None:
     caches = (specs._known_claim_text, specs._parse_claims_text, specs._facts)
     for cache in caches:
         cache.cache_clear()

@@ -133,14 +133,14 @@ def test_a_copy_of_a_mark_is_the_mark() -> None:
         round,
     ],
 )
-def test_what_needs_the_value_is_refused(use: Any) -> None:
+def test_operation_that_needs_the_value_of_a_reference_is_refused(use: Any) -> None:
     """A reference in a text would be sent as a text of braces, and going through one would never end."""
     with pytest.raises(InvalidJobTypeError, match="a result that is not there yet"):
         use(ref().x)
 
 
 @pytest.mark.parametrize("use", [len, sum, lambda it: it()])
-def test_what_a_reference_is_not_is_a_type_error(use: Any) -> None:
+def test_unsupported_operation_on_a_reference_raises_a_type_error(use: Any) -> None:
     with pytest.raises(TypeError):
         use(ref().x)
 
@@ -267,7 +267,7 @@ def test_at_most_a_thousand_marks() -> None:
 
 
 @pytest.mark.parametrize("key", [1, None, ref("B")])
-def test_what_holds_a_mark_has_keys_of_str(key: Any) -> None:
+def test_container_of_references_requires_str_keys(key: Any) -> None:
     with pytest.raises(PayloadError, match="JSON keys are str"):
         extract({"a": {key: ref("A")}})
 
@@ -281,7 +281,7 @@ def test_a_mark_inside_any_other_object_is_left_there() -> None:
     assert extract(arguments).arguments is arguments
 
 
-def test_what_has_no_marks_costs_nothing_for_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_argument_without_references_costs_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scalars are passed over without a call of ours, in arguments and in lists alike."""
     calls: list[str] = []
 
@@ -351,7 +351,7 @@ class Echo(dict[str, Any]):
         st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)),
     )
 )
-def test_what_is_extracted_is_filled_at_the_same_places(arguments: dict[str, Any]) -> None:
+def test_extracted_references_are_filled_at_the_same_places(arguments: dict[str, Any]) -> None:
     extracted = extract(marked(arguments))
     used = {target(reference)[0] for reference in extracted.references}
     assert set(find(extracted.arguments, extracted.pointers)) == used

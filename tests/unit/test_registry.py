@@ -110,7 +110,7 @@ MODES: list[Mode] = ["exclusive", "shared"]
 
 
 @pytest.mark.parametrize("running", [Claim(path, mode) for path in PATHS for mode in MODES], ids=str)
-def test_what_does_not_conflict_with_anything_executing_can_be_dequeued(running: Claim) -> None:
+def test_can_dequeue_accepts_paths_without_running_conflicts(running: Claim) -> None:
     queue = Queue(job("a", claims=(running,)))
     asked = list(itertools.product(PATHS, MODES))
     assert all(queue.apply(CanDequeue(path, mode)) for path, mode in asked)
@@ -127,7 +127,7 @@ def test_a_job_without_hint_executes_in_nobody_s_way() -> None:
     assert queue.apply(CanDequeue(()))
 
 
-def test_what_only_waits_does_not_keep_anything_from_being_dequeued() -> None:
+def test_waiting_job_does_not_block_can_dequeue() -> None:
     queue = Queue(job("a", ["x", "y"]), job("b", ["x"]))
     queue.start()
     assert not queue.apply(CanDequeue(("x",)))

@@ -222,7 +222,7 @@ def test_a_lease_surely_lasts_from_before_it_was_asked_for() -> None:
     assert bench.told == [("a", 1, "lease lost")]
 
 
-def test_what_a_settled_job_s_renewal_says_is_of_no_interest() -> None:
+def test_verdict_for_a_settled_job_is_ignored() -> None:
     bench = RenewalBench()
     bench.leases.exchange((), [grant("a")], now_s())
     bench.leases.exchange([outcome("a")], [grant("a", 2)], now_s())
@@ -230,7 +230,7 @@ def test_what_a_settled_job_s_renewal_says_is_of_no_interest() -> None:
     assert bench.told == []
 
 
-def test_a_thread_survives_what_it_did_not_expect(caplog: pytest.LogCaptureFixture) -> None:
+def test_renewal_thread_survives_unexpected_errors(caplog: pytest.LogCaptureFixture) -> None:
     with RenewalBench() as bench:
         bench.store.verdicts = None  # type: ignore[assignment]
         bench.leases.exchange((), [grant("a")], now_s())
@@ -280,7 +280,7 @@ def test_a_helper_is_told_of_all_the_time_there_is_however_slow_the_worker() -> 
     assert helper.told[2:] == ["+1 a 500"]
 
 
-def test_what_a_helper_renews_no_thread_renews() -> None:
+def test_leases_renewed_by_the_helper_need_no_renewal_thread() -> None:
     helper = FakeHelper()
     with RenewalBench(3000, helper=helper) as bench:
         bench.leases.exchange((), [grant("a"), grant("b")], now_s())
@@ -292,7 +292,7 @@ def test_what_a_helper_renews_no_thread_renews() -> None:
         assert helper.starts == 1
 
 
-def test_a_renewal_covers_only_what_the_helper_had_heard_of() -> None:
+def test_renewal_covers_only_leases_known_to_the_helper() -> None:
     helper = FakeHelper()
     bench = RenewalBench(30_000, helper=helper)
     sent_s = now_s()
@@ -377,7 +377,7 @@ class Helpers:
         self.renewer = Renewer(self.store, config, self.said.append)  # type: ignore[arg-type]
 
 
-def test_a_helper_renews_what_it_was_told_of() -> None:
+def test_helper_renews_its_registered_leases() -> None:
     here = Helpers()
     here.renewer.renew()
     here.renewer.take(["+1 a", "+2 b", "-1 a", "."])
@@ -391,7 +391,7 @@ def test_a_helper_renews_what_it_was_told_of() -> None:
     assert here.said[3:] == ["more"]
 
 
-def test_a_helper_forgets_what_is_lost() -> None:
+def test_helper_forgets_lost_leases() -> None:
     here = Helpers()
     here.renewer.take(["+1 a", "+2 b"])
     here.store.verdicts = {"a": LOST}
@@ -497,7 +497,7 @@ def test_a_worker_that_is_stuck_for_long_is_killed(why: str, monkeypatch: pytest
     assert killed == [(os.getppid(), signal.SIGKILL)]
 
 
-def test_a_worker_that_is_busy_for_long_with_what_may_take_long_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_busy_worker_with_only_long_jobs_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuehint.worker.leases.helper.os.kill", lambda *call: pytest.fail("killed"))
     here = Helpers()
     here.renewer.take(["+1 a", "+2 b 1", "-2 b"])

@@ -53,7 +53,7 @@ def test_paused_ended_and_dropped_schedules_are_never_due() -> None:
     assert [schedule.name for schedule in timetable.due(100, 10)] == ["left"]
 
 
-def test_what_is_left_over_comes_before_what_is_due_next() -> None:
+def test_leftovers_precede_the_next_due_time() -> None:
     queue = Queue(*[job(str(number), ["doc"]) for number in range(3)], budget=1)
     queue.apply(op.PutSchedule("s", job("s"), EVERY, queue.now_ms + 5))
     assert queue.apply(op.Tick()).next_ms == queue.now_ms + 5

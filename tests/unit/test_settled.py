@@ -52,7 +52,7 @@ def test_jobs_whose_line_waits_to_be_advanced_are_not_misplaced() -> None:
     assert said(compare([*readers, at("3", "ab", 1)])) == ({}, {"1": (2,), "2": (2,)}, [])
 
 
-def test_with_one_misplaced_job_those_whose_lines_wait_move_too() -> None:
+def test_misplaced_job_moves_waiters_of_its_lines() -> None:
     jobs = [at("1", "a", 1), at("2", "a", 1), at("3", "b", 2), at("4", "b", 2)]
     assert said(compare(jobs)) == ({"4": (1,)}, {"1": (2,), "4": (1,)}, [])
 
@@ -82,7 +82,7 @@ def test_where_two_conflict_that_have_started_nothing_is_worked_out() -> None:
     assert found.order is None
 
 
-def test_what_placing_anew_says_is_where_jobs_placed_anew_stand() -> None:
+def test_comparison_agrees_with_replaced_jobs() -> None:
     for seed in range(50):
         random = Random(seed)
         jobs = []
@@ -118,7 +118,7 @@ def _count_once_more(table: JobTable) -> None:
     table.trie.root.held += ONE[X]
 
 
-def _count_who_runs_twice(table: JobTable) -> None:
+def _count_holder_twice(table: JobTable) -> None:
     node(table, "a").active += ONE[X]
 
 
@@ -206,7 +206,7 @@ def wrong(table: JobTable) -> list[object]:
     "harm",
     [
         _count_once_more,
-        _count_who_runs_twice,
+        _count_holder_twice,
         _lose_a_walk_from_a_line,
         _turn_a_line_around,
         _close_a_line_in_itself,

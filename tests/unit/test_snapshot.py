@@ -68,7 +68,7 @@ def remembered(cls: type[Any]) -> list[str]:
     return sorted(names - OMITTED.get(cls, frozenset()))
 
 
-def test_a_change_of_what_is_remembered_is_a_change_of_the_layout() -> None:
+def test_change_of_snapshot_fields_requires_a_new_layout() -> None:
     fields = {cls.__name__: remembered(cls) for cls in CLASSES}
     found = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
     assert LAYOUTS[SCHEMA] == found, "count SCHEMA up, and add the fingerprint of the new layout"
@@ -85,7 +85,7 @@ def sample() -> Engine:
     return queue.engine
 
 
-def test_what_is_thawed_freezes_to_the_same_and_has_the_options_it_is_given() -> None:
+def test_thawed_engine_freezes_to_the_same_rows_with_given_options() -> None:
     engine = sample()
     options = EngineOptions(budget=9, retention=Retention(finished=1))
     again = thawed(engine, options)
@@ -112,7 +112,7 @@ def test_many_rows_come_in_several_parts(monkeypatch: pytest.MonkeyPatch) -> Non
     assert list(freeze(read(parts))) == parts
 
 
-def test_of_each_object_stands_what_differs_from_the_first_of_its_class() -> None:
+def test_snapshot_stores_each_object_as_a_difference_within_its_class() -> None:
     alike = Queue(*[job(f"j{n}", ["doc"]) for n in range(1_000)]).engine
     assert sum(map(len, freeze(alike))) < 50 * 1_000
     names = [name for name, _ in rows_of(alike)]
@@ -157,7 +157,7 @@ class Level(IntEnum):
     HIGH = 2
 
 
-def test_what_users_made_of_texts_and_numbers_is_kept_without_its_class() -> None:
+def test_snapshot_stores_user_subclasses_as_plain_values() -> None:
     # No operation takes them; a store of an earlier release may hold some.
     spec = note_checked(job(Team.RED, [Team.RED], user=Team.RED, pool=Team.RED, priority=Level.HIGH))
     queue = Queue(spec, now_ms=0)
@@ -225,7 +225,7 @@ NODE = ["Node", [*fields_of(Node)], [1] * len(fields_of(Node))]
         packed([[-1]], said(["JobState"], rows=b"\0")),
     ],
 )
-def test_what_is_no_snapshot_is_said_to_be_damaged(parts: list[bytes]) -> None:
+def test_malformed_snapshot_is_reported_as_damage(parts: list[bytes]) -> None:
     with pytest.raises(CorruptStateError):
         read(parts)
 

@@ -54,7 +54,7 @@ def test_a_url_names_a_file(url: str, path: Path, durability: str) -> None:
         ("sqlite:///a?timeout=5&mode=ro", "unknown option 'mode'"),
     ],
 )
-def test_what_names_no_file_is_refused_before_anything_is_opened(url: str, said: str) -> None:
+def test_url_without_file_is_refused_before_any_open(url: str, said: str) -> None:
     with pytest.raises(InvalidJobError, match="url") as caught:
         open_backend(url)
     assert said in str(caught.value)

@@ -57,7 +57,7 @@ BOTH = pytest.mark.parametrize("held", [in_loop, run_steps_sync], ids=["async", 
 
 
 @BOTH
-def test_each_reply_goes_to_who_asked_and_the_end_is_the_answer(held: Any) -> None:
+def test_each_reply_reaches_its_step_and_the_end_is_returned(held: Any) -> None:
     def steps() -> Steps[list[Any]]:
         first = yield op.Draw(1)
         second = yield op.CountJobs()
@@ -68,7 +68,7 @@ def test_each_reply_goes_to_who_asked_and_the_end_is_the_answer(held: Any) -> No
 
 
 @BOTH
-def test_what_asks_nothing_answers_at_once(held: Any) -> None:
+def test_steps_without_operations_return_at_once(held: Any) -> None:
     def steps() -> Steps[int]:
         return 5
         yield
@@ -168,7 +168,7 @@ ENDS = pytest.mark.parametrize(
 @BOTH
 @ENDS
 @pytest.mark.parametrize("swallows", [False, True])
-def test_what_was_begun_is_taken_back_when_the_caller_is_gone_who_gets_what_was_raised(
+def test_interrupted_steps_are_compensated_and_raise_the_interruption(
     held: Any, error: BaseException, *, swallows: bool
 ) -> None:
     store = Interrupted(error)
@@ -181,7 +181,7 @@ def test_what_was_begun_is_taken_back_when_the_caller_is_gone_who_gets_what_was_
 
 @BOTH
 @pytest.mark.parametrize("later", [BackendUnavailableError("gone"), ZeroDivisionError()], ids=repr)
-def test_what_cannot_be_taken_back_is_not_what_the_caller_gets(held: Any, later: Exception) -> None:
+def test_failed_compensation_is_not_raised(held: Any, later: Exception) -> None:
     store, error = Interrupted(KeyboardInterrupt(), later), KeyboardInterrupt
     with pytest.raises(error):
         held(store, undone())
@@ -211,7 +211,7 @@ async def test_others_have_their_turn_between_calls_that_never_suspend() -> None
     assert turns == ["other", "other", "other", "over"]
 
 
-def test_what_is_left_over_is_done_until_nothing_is() -> None:
+def test_leftovers_are_ticked_until_done() -> None:
     steps = tick_until_done(more=True)
     assert next(steps) == op.Tick()
     assert steps.send(op.Ticked(True, None)) == op.Tick()
@@ -224,7 +224,7 @@ def full(*, more: bool) -> QueueFullError:
     return QueueFullError(None, 5, 5, more=more)
 
 
-def test_a_submission_without_room_has_what_is_due_done_and_asks_again_after_1_2_4_and_so_on_steps() -> None:
+def test_full_submission_ticks_due_work_with_exponential_retries() -> None:
     asked, steps = ["E"], find_room(op.Enqueue(()), full(more=True))
     step: Any = next(steps)
     with pytest.raises(QueueFullError):
@@ -284,7 +284,7 @@ def ahead(following: Any) -> Steps[None]:
     yield Ahead(op.Draw(1), following)
 
 
-async def test_what_follows_is_prepared_while_the_store_is_at_work() -> None:
+async def test_next_operation_is_prepared_during_the_current_call() -> None:
     store = SlowStore()
     task = asyncio.create_task(run_steps(store, ahead(op.Draw(2))))  # type: ignore[arg-type]
     for _ in range(5):
@@ -325,7 +325,7 @@ class SlowToUndo(SlowStore):
         return operation
 
 
-async def test_what_was_begun_is_taken_back_however_often_the_caller_is_canceled() -> None:
+async def test_steps_are_compensated_despite_repeated_cancellation() -> None:
     store = SlowToUndo()
     task = await begun(store)
     for _ in range(9):
@@ -339,7 +339,7 @@ async def test_what_was_begun_is_taken_back_however_often_the_caller_is_canceled
     assert store.said == [op.Draw(1), op.Draw(2), op.Draw(3)]
 
 
-async def test_a_store_that_does_not_answer_holds_up_who_is_canceled_for_a_bounded_time(
+async def test_unresponsive_store_delays_a_canceled_caller_for_bounded_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("queuehint.backends.steps.UNDO_S", 0.01)
@@ -352,7 +352,7 @@ async def test_a_store_that_does_not_answer_holds_up_who_is_canceled_for_a_bound
     assert asyncio.all_tasks() == before
 
 
-async def test_a_timeout_is_still_one_for_who_takes_something_back() -> None:
+async def test_timeout_during_compensation_remains_a_timeout() -> None:
     store = SlowToUndo()
     asyncio.get_running_loop().call_later(0.02, store.answered.set)
     with pytest.raises(TimeoutError):
@@ -387,7 +387,7 @@ async def test_steps_that_are_closed_ask_for_nothing_more() -> None:
     assert store.said == [op.Draw(1)]
 
 
-def test_what_follows_is_not_prepared_without_a_loop() -> None:
+def test_next_operation_is_not_prepared_without_a_loop() -> None:
     store = SlowStore()
     run_steps_sync(store, ahead(op.Draw(2)))  # type: ignore[arg-type]
     assert store.said == [op.Draw(1)]

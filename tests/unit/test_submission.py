@@ -140,7 +140,7 @@ def test_a_name_wins_over_an_id() -> None:
     assert edges(specs[2]) == [("id-b", "b")]
 
 
-def test_what_is_not_in_the_submission_is_left_as_it_is() -> None:
+def test_dependency_outside_the_submission_leaves_order_unchanged() -> None:
     specs = [job("a", "elsewhere")]
     assert of(specs) == specs
     assert not arrange(specs).is_one
@@ -175,7 +175,7 @@ def test_two_specs_with_one_id_are_refused_where_they_take_effect_at_once() -> N
 # --- order -------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_depended_on_comes_first() -> None:
+def test_dependency_is_submitted_before_its_dependents() -> None:
     assert names(of([job("load", "transform"), job("transform", "extract"), job("extract")])) == (
         "extract transform load"
     )
@@ -325,7 +325,7 @@ def test_text_that_is_not_marked_is_not_looked_at() -> None:
     assert of([spec]) == [spec]
 
 
-def test_what_has_failed_has_no_result_for_a_template() -> None:
+def test_template_of_a_failed_dependency_is_refused() -> None:
     spec = job("b", Dependency("a", "failure"), arguments=b'{"v": "{{a}}"}', templates=True)
     with pytest.raises(InvalidJobError, match="FAILED has no result"):
         arrange([job("a"), spec])
@@ -417,7 +417,7 @@ def test_more_than_100_000_jobs_cannot_take_effect_at_once() -> None:
     assert len(arrange([*specs, spec]).parts) == 201
 
 
-def test_what_has_a_key_or_a_waiting_caller_is_not_for_parts() -> None:
+def test_key_or_waiting_caller_is_refused_in_parts() -> None:
     for fields in ({"key": "k"}, {"presence_ms": 1000}):
         specs = [*wide(op.JOBS_PER_SUBMISSION_MAX), job("odd", **fields)]
         with pytest.raises(InvalidJobError, match=f"'odd': {next(iter(fields))} is not for jobs"):
@@ -439,7 +439,7 @@ def test_jobs_that_cannot_be_sent_in_parts_are_one_short_step(fields: dict[str, 
             arrange([*specs, more], small_parts=small_parts)
 
 
-def test_what_is_too_large_and_not_for_parts_is_told_the_limit() -> None:
+def test_oversized_submission_that_cannot_be_split_names_the_limit() -> None:
     specs = [*wide(4, arguments=b"x" * (PAYLOAD_BYTES_MAX - 1)), job("odd", key="k", on_conflict="reject")]
     assert len(arrange(specs, whole=True).parts) == 1
     with pytest.raises(InvalidJobError, match=r"'odd': key is not for jobs .* and 4194304 bytes of arguments"):
@@ -568,7 +568,7 @@ def test_more_than_one_submission_goes_in_small_parts_each_prepared_beside_the_o
     assert [isinstance(step, Ahead) for step in asked] == [True] * (len(parts) - 1) + [False]
 
 
-def test_small_parts_have_few_bytes_too_and_those_of_a_flow_take_effect_at_once() -> None:
+def test_small_parts_are_bounded_in_bytes_and_flows_stay_atomic() -> None:
     specs = [JobSpec(id=str(n), task="t", arguments=b"x" * (PART_BYTES // 2)) for n in range(10)]
     assert [len(part) for part in arrange(specs).parts] == [8, 2]
     assert [len(part) for part in arrange(specs, small_parts=True).parts] == [2] * 5
@@ -632,7 +632,7 @@ def told(asked: list[Any]) -> str:
     return " ".join([type(each).__name__ for each in asked])
 
 
-def test_what_takes_effect_at_once_goes_in_small_parts_unless_it_is_small_or_has_a_key() -> None:
+def test_atomic_submission_uses_small_parts_unless_small_or_keyed() -> None:
     few = [JobSpec(id=str(n), task="t", flow="f") for n in range(PART_JOBS)]
     one_more = [*few, JobSpec(id="more", task="t", flow="f")]
     for specs, parts in ((few, "Enqueue"), (one_more, "Enqueue Enqueue Commit")):
@@ -663,7 +663,7 @@ def test_jobs_that_depend_on_others_elsewhere_are_cut_by_their_edges_too() -> No
     assert [len(part) for part in arrange(specs).parts] == [5]
 
 
-def test_what_was_sent_of_a_refused_submission_in_parts_is_withdrawn() -> None:
+def test_refused_parts_are_withdrawn() -> None:
     specs = [JobSpec(id=str(n), task="t", flow="f") for n in range(PART_JOBS + 1)]
     full, gone = QueueFullError(None, 1, 1), BackendUnavailableError("gone")
     for refusal, at, parts in (
@@ -693,7 +693,7 @@ def test_parts_that_are_there_are_kept_while_a_further_one_has_room_made() -> No
 
 
 @pytest.mark.parametrize("at", range(4))
-def test_what_was_sent_of_an_abandoned_submission_in_parts_is_withdrawn_until_the_commit_is_answered(at: int) -> None:
+def test_abandoned_parts_are_withdrawn_until_commit_is_answered(at: int) -> None:
     specs = [JobSpec(id=str(n), task="t", flow="f") for n in range(PART_JOBS + 1)]
     store, steps = Store(mores=1), submit(specs, whole=True, small_parts=True)
     first = step = getattr(next(steps), "operation", None)
@@ -864,7 +864,7 @@ def test_a_refused_part_is_the_callers_error_and_nothing_is_committed() -> None:
     assert [type(step) for step in asked] == [op.Enqueue]
 
 
-def test_a_submission_does_one_step_of_what_others_have_left_over() -> None:
+def test_submission_does_one_step_of_leftovers() -> None:
     store = Store(mores=3)
     store.run(submit([job("a")]))
     assert store.kinds() == "Enqueue Tick"
@@ -873,7 +873,7 @@ def test_a_submission_does_one_step_of_what_others_have_left_over() -> None:
     assert store.kinds() == "Enqueue Enqueue Tick"
 
 
-def test_a_submission_in_parts_has_what_it_has_staged_take_effect() -> None:
+def test_submission_in_parts_ticks_until_its_jobs_are_live() -> None:
     count = op.JOBS_PER_SUBMISSION_MAX + 1
     store = Store(mores=1000)
     store.run(submit(wide(count)))
@@ -885,7 +885,7 @@ def test_a_submission_in_parts_has_what_it_has_staged_take_effect() -> None:
     assert store.kinds() == "Enqueue Enqueue Commit Tick"
 
 
-def test_a_job_is_enqueued_even_if_what_is_left_over_cannot_be_done() -> None:
+def test_enqueue_succeeds_even_if_leftovers_fail() -> None:
     store = Store(mores=3, fails=True)
     assert len(store.run(submit([job("a")]))) == 1
     assert store.kinds() == "Enqueue Tick"
@@ -923,7 +923,7 @@ def test_numbers_are_drawn_a_thousand_at_a_time() -> None:
     assert [step.count for step in store.asked[:2]] == [1000, 500]
 
 
-def test_nothing_is_drawn_for_what_is_refused() -> None:
+def test_refused_submission_draws_no_ids() -> None:
     specs = [JobSpec(id="", task="t", name=name, depends_on=(Dependency(other),)) for name, other in ("ab", "ba")]
     with pytest.raises(CycleError, match=r"^a → b → a$"):
         next(submit(specs))

@@ -92,7 +92,7 @@ async def test_a_marker_that_comes_before_an_older_answer_counts() -> None:
     await store.known.close()
 
 
-async def test_changes_wake_their_waiters_and_not_those_for_the_end() -> None:
+async def test_version_change_wakes_version_waiters_and_not_end_waiters() -> None:
     store = Store()
     end, change = store.wait("a"), store.wait("a", version=3)
     store.replies.put_nowait("w")
@@ -230,7 +230,7 @@ async def test_the_time_of_a_wait_begins_when_it_has_been_asked_about() -> None:
     await store.known.close()
 
 
-async def test_many_jobs_are_asked_about_in_several_questions_and_those_nobody_waits_for_are_forgotten(
+async def test_jobs_are_queried_in_portions_and_forgotten_without_waiters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(subscriptions, "ASKED_MAX", 2)

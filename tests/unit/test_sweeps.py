@@ -60,7 +60,7 @@ def test_a_cancel_sweep_goes_by_key_then_by_number_at_any_budget(budget: int) ->
     assert used == 6 * 2
 
 
-def test_a_cancel_sweep_passes_over_what_ended_and_what_came_later() -> None:
+def test_cancel_sweep_skips_ended_and_later_jobs() -> None:
     queue = Queue(*[job(f"j{number}", ["a"]) for number in range(4)])
     seen: list[str] = []
     sweep = cancel_sweep(queue, ("a",), seen=seen, before=5)
@@ -276,7 +276,7 @@ def fallen(queue: Queue, count: int) -> None:
 
 
 @pytest.mark.parametrize("budget", [1, 2, 5, 100])
-def test_what_fell_is_revived_in_order_of_number_at_any_budget(budget: int) -> None:
+def test_revive_sweep_follows_number_order_at_any_budget(budget: int) -> None:
     queue = Queue()
     fallen(queue, 4)
     queue.redrive("dies")
@@ -323,7 +323,7 @@ def test_the_jobs_of_a_flow_are_canceled_the_last_first_at_any_budget(budget: in
     assert (seen, used) == (["j7", "j5", "j3", "j1"], 4 * 2)
 
 
-def test_a_sweep_of_a_flow_passes_over_what_is_over_and_what_came_or_came_back_later() -> None:
+def test_flow_sweep_skips_ended_later_and_redriven_jobs() -> None:
     queue = Queue(*[job(f"j{number}", flow="f", max_attempts=1) for number in range(5)], budget=2)
     queue.start(2)
     queue.fail("j0")
@@ -347,7 +347,7 @@ def staged(queue: Queue, count: int) -> Job:
 
 
 @pytest.mark.parametrize("budget", [1, 2, 5, 100])
-def test_what_was_committed_is_taken_up_in_order_of_number_at_any_budget(budget: int) -> None:
+def test_commit_sweep_follows_number_order_at_any_budget(budget: int) -> None:
     queue = Queue(checked=False)
     start = staged(queue, 4)
     table = queue.engine.table
@@ -366,7 +366,7 @@ def test_what_was_committed_is_taken_up_in_order_of_number_at_any_budget(budget:
 
 
 @pytest.mark.parametrize("budget", [1, 3, 100])
-def test_what_was_never_committed_is_dropped_at_any_budget(budget: int) -> None:
+def test_drop_sweep_removes_uncommitted_jobs_at_any_budget(budget: int) -> None:
     queue = Queue(checked=False)
     start = staged(queue, 4)
     staging.expire(queue.engine.table, start, 5)

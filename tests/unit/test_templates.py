@@ -182,7 +182,7 @@ results_ = st.fixed_dictionaries({"A": result, "B": result | st.lists(row, min_s
 
 
 @given(arguments_, results_, st.data())
-def test_fill_does_what_the_grammar_says(arguments: Any, results: Any, data: st.DataObject) -> None:
+def test_fill_agrees_with_the_grammar(arguments: Any, results: Any, data: st.DataObject) -> None:
     pointers = [pointer for pointer, _ in strings(arguments)]
     some = st.lists(st.sampled_from(pointers), unique=True).map(tuple) if pointers else st.just(())
     marks: bool | tuple[str, ...] = data.draw(st.just(True) | some)
@@ -204,7 +204,7 @@ def test_fill_does_what_the_grammar_says(arguments: Any, results: Any, data: st.
 
 
 @given(arguments_)
-def test_find_names_what_fill_looks_for(arguments: Any) -> None:
+def test_find_lists_the_names_used_by_fill(arguments: Any) -> None:
     names = [part[0] for _, text in strings(arguments) for part in oracle_parts(text) if isinstance(part, tuple)]
     assert find(arguments, True) == list(dict.fromkeys(names))
 
@@ -347,12 +347,12 @@ def test_a_pointer_that_leads_to_no_string_is_refused(pointer: str, words: str) 
 # --- bad input, row by row -------------------------------------------------------------------------------------------
 
 
-def test_b85_a_missing_job_is_named_with_those_that_are_there() -> None:
+def test_b85_missing_job_is_reported_with_available_results() -> None:
     assert refusal("{{C.x}}", A=1, B=2) == "C has no result; there are results of: A, B"
     assert refusal("{{C}}") == "C has no result; there are results of: nothing"
 
 
-def test_b85_a_missing_field_is_named_with_those_that_are_there() -> None:
+def test_b85_missing_field_is_reported_with_available_fields() -> None:
     assert refusal("{{A.user_id}}", A={"id": 1, "name": 2}) == 'A has no "user_id"; it has: id, name'
     assert refusal("{{A.x}}", A={}) == 'A has no "x"; it has: nothing'
     assert refusal("{{A.x}}", A={"a b": 1, "\x1b": 2, "é": 3}) == "A has no \"x\"; it has: 'a b', '\\x1b', 'é'"
@@ -414,12 +414,12 @@ def test_b86_a_key_may_have_any_name() -> None:
         *["{{A[+1]}}", "{{A[--1]}}", "{{A[1234567890]}}", "{{A[0:1]}}", "{{A[ 0 ]}}", "{{A..x}}", "{{A}", "{{}}"],
     ],
 )
-def test_b86_what_is_not_in_the_grammar_is_literal(text: str) -> None:
+def test_b86_text_outside_the_grammar_is_literal(text: str) -> None:
     assert filled(text, A={"x": 1}) == text
     assert find({"a": text}, True) == []
 
 
-def test_b87_what_was_filled_in_is_never_looked_at_again() -> None:
+def test_b87_filled_values_are_never_expanded_again() -> None:
     results = {"A": "{{B.secret}}", "B": {"secret": "s"}, "C": ["{{B.secret}}"], "D": "{{", "E": "B.secret}}"}
     assert filled("{{A}}", **results) == "{{B.secret}}"
     assert filled("{{A}}{{A}}", **results) == "{{B.secret}}{{B.secret}}"
@@ -429,7 +429,7 @@ def test_b87_what_was_filled_in_is_never_looked_at_again() -> None:
     assert filled(r"\{{A}}", **results) == "{{A}}"
 
 
-def test_b87_a_pointer_does_not_lead_into_what_was_filled_in() -> None:
+def test_b87_pointer_never_enters_a_filled_value() -> None:
     with pytest.raises(TemplateError, match="leads nowhere"):
         fill({"a": "{{A}}"}, ("/a", "/a/x"), {"A": {"x": "{{B}}"}, "B": 1}, bytes_max=MAX)
 
@@ -537,7 +537,7 @@ def test_a_job_has_at_most_a_thousand_placeholders() -> None:
     assert find(more, tuple(f"/b/{n}" for n in range(600))) == ["B"]
 
 
-def test_b90_what_would_be_too_large_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_b90_oversized_result_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[int] = []
     monkeypatch.setattr(templates._Values, "filled", lambda self, pieces: built.append(1))
     big = "x" * 1_000_000
@@ -578,7 +578,7 @@ def test_b90_one_value_is_read_and_measured_once() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": {1}}, 10**5000], ids=["nan", "inf", "set", "long"])
-def test_what_is_no_json_is_refused(value: Any) -> None:
+def test_non_json_value_is_refused(value: Any) -> None:
     for text in ("{{A}}", "<{{A}}>"):
         with pytest.raises(PayloadError, match="is not JSON"):
             filled(text, A=value)

@@ -21,7 +21,7 @@ def due(timers: Timers, now_ms: int) -> list[tuple[TimerKind, str]]:
     return found
 
 
-def test_what_is_due_at_the_same_ms_comes_by_kind_then_by_number() -> None:
+def test_timers_due_together_fire_by_kind_then_number() -> None:
     timers = Timers()
     for number, kind in [(2, PRUNE), (4, DUE), (1, LEASE), (3, DUE), (5, EXPIRY)]:
         timers.add(kind, 10, a_job(number))

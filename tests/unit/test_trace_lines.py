@@ -125,7 +125,7 @@ def test_a_permit_has_no_place_in_a_trace() -> None:
 
 @settings(max_examples=30)
 @given(st.lists(EVENTS, max_size=5), st.lists(JOBS, max_size=3, unique_by=lambda job: job.id))
-def test_what_is_written_is_what_is_read(events: list[TraceEvent], jobs: list[TraceJob]) -> None:
+def test_trace_lines_round_trip(events: list[TraceEvent], jobs: list[TraceJob]) -> None:
     trace = read_trace(trace_lines(events, jobs, resolution_ms=1))
     assert (list(trace.events), list(trace.jobs), trace.resolution_ms) == (events, jobs, 1)
 
@@ -292,7 +292,7 @@ def test_a_worker_may_log_late_that_it_has_put_a_job_back() -> None:
     assert examine_trace(trace.events, trace.jobs).faults == ()
 
 
-def test_a_log_without_starts_says_what_is_missing() -> None:
+def test_log_without_starts_names_the_missing_level() -> None:
     assert "run workers with --log-level debug" in logged(("job.retry", {"job_id": "a"})).skipped[0]
 
 
@@ -330,7 +330,7 @@ def test_starts_of_one_ms_are_in_the_order_of_their_grants() -> None:
     assert told(*pasts)[2:] == ["started:a", "finished:a", "started:b", "finished:b"]
 
 
-def test_what_a_record_does_not_tell_is_left_out() -> None:
+def test_missing_record_facts_are_omitted() -> None:
     # It is unknown when the handler of a parent has ended; a redriven job may have an old place.
     assert told(past("a"), past("child", times=(1, 2, 3), parent="a"))[0] == "queued:child"
     assert told(past("a", times=(5, 6, 7), failed_ms=(2,), on_dead="hold")) == ["started:a", "finished:a"]

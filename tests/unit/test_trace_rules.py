@@ -129,7 +129,7 @@ def test_a_job_that_yields_is_overtaken() -> None:
     assert broken("queued:a queued:b started:a retried:a started:a", a, B) == [("order", "a", "b")]
 
 
-def test_what_the_events_say_of_the_place_goes_before_what_the_job_says() -> None:
+def test_event_places_take_precedence_over_job_places() -> None:
     events = happened("queued:a queued:b started:a retried:a started:b ended:b")
     events[3] = TraceEvent(kind="retried", job="a", at_ms=events[3].at_ms, state="SCHEDULED")
     assert find_faults(events, [A, B]) == []
@@ -145,7 +145,7 @@ def test_a_dead_job_holds_its_place_if_it_is_to() -> None:
     assert broken("queued:a queued:b started:a failed:a redriven:a started:a", A, B) == [("order", "a", "b")]
 
 
-def test_a_dead_job_that_waits_for_what_is_run_again_gives_up_the_place_it_held() -> None:
+def test_rerun_dead_job_gives_up_its_held_place() -> None:
     a = J("a", ["doc"], on_dead="hold")
     events = happened("queued:a started:a failed:a queued:b redriven:a started:b ended:b queued:a started:a")
     assert [fault.rule for fault in find_faults(events, (a, B))] != []
@@ -153,7 +153,7 @@ def test_a_dead_job_that_waits_for_what_is_run_again_gives_up_the_place_it_held(
     assert find_faults(events, (a, B)) == []
 
 
-def test_a_dead_job_that_cancels_those_behind_it_may_have_its_place_still_when_it_is_redriven() -> None:
+def test_redriven_cancel_behind_job_may_keep_its_place() -> None:
     a = J("a", ["doc"], on_dead="cancel_behind")
     assert broken("queued:a started:a failed:a queued:b redriven:a started:a idle: ended:a started:b", a, B) == []
     assert broken("queued:a started:a failed:a queued:b redriven:a started:b ended:b started:a", a, B) == []
@@ -162,7 +162,7 @@ def test_a_dead_job_that_cancels_those_behind_it_may_have_its_place_still_when_i
 # --- edges -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_does_not_wait_for_what_it_depends_on() -> None:
+def test_start_before_a_dependency_ended_is_a_fault() -> None:
     c = J("c", ["other"], after=["a"])
     assert broken("queued:a started:a ended:a queued:c started:c ended:c", A, c) == []
     assert broken("queued:a queued:c started:c", A, c) == [("dependency", "c", "a")]
@@ -170,7 +170,7 @@ def test_a_job_that_does_not_wait_for_what_it_depends_on() -> None:
     assert broken("queued:c started:c queued:a", A, c) == [("dependency", "c", "a")]
 
 
-def test_what_failed_opens_only_the_edges_that_say_so() -> None:
+def test_failed_dependency_opens_only_matching_edges() -> None:
     def of(end: str, **fields: Any) -> list[tuple[str, str, str | None]]:
         return broken(f"queued:a started:a {end}:a queued:c started:c", A, J("c", after=["a"], **fields))
 
@@ -199,7 +199,7 @@ def test_a_job_that_is_over_is_not_started() -> None:
 
 
 @pytest.mark.parametrize("kind", ["finished", "failed", "ended", "retried", "lost"])
-def test_what_was_not_started_does_not_end(kind: str) -> None:
+def test_end_without_start_is_a_fault(kind: str) -> None:
     assert broken(f"queued:a {kind}:a") == [("not_started", "a", None)]
 
 
@@ -405,7 +405,7 @@ def test_nothing_is_left_of_places_that_were_left() -> None:
         ([], [], {"idle_ms": -1}, "idle_ms must be a number of 0 or more, got -1"),
     ],
 )
-def test_what_is_no_trace_is_refused_by_name(events: Any, jobs: Any, options: Any, told: str) -> None:
+def test_malformed_trace_is_refused_by_name(events: Any, jobs: Any, options: Any, told: str) -> None:
     with pytest.raises(InvalidTraceError, match=told):
         find_faults(events, jobs, **options)
 

@@ -95,7 +95,7 @@ def test_the_modes_fit_as_in_multi_granularity_locking() -> None:
         ("root", "a", True),
     ],
 )
-def test_a_claim_passes_what_it_does_not_conflict_with(first: str, second: str, granted: bool) -> None:
+def test_claim_passes_claims_without_conflict(first: str, second: str, granted: bool) -> None:
     gates = Gates()
     one, other = gates.place(first), gates.place(second)
     assert one.granted
@@ -245,7 +245,7 @@ def test_ten_thousand_single_use_paths_leave_nothing() -> None:
     assert not trie.root.children
 
 
-def test_a_parent_behind_a_thousand_children_waits_for_those_before_it_alone() -> None:
+def test_parent_behind_many_children_waits_only_for_earlier_ones() -> None:
     gates = Gates()
     before = [gates.place(f"a:{number}") for number in range(3)]
     parent = gates.place("a")

@@ -99,7 +99,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @for_each("name", WRONG)
-def test_what_is_not_what_a_field_names_is_refused(name: str) -> None:
+def test_malformed_field_is_refused(name: str) -> None:
     make, words = WRONG[name]
     with pytest.raises(QueueHintError) as caught:
         make()
@@ -132,9 +132,7 @@ WRONG_FIELDS = list(wrong_operations())
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///{}/jobs.db?durability=process", "redis://127.0.0.1:1"])
 @pytest.mark.parametrize("kind", BY_HAND, ids=lambda kind: kind.__name__)
-def test_what_is_made_by_hand_is_refused_by_each_store_before_it_does_anything(
-    kind: type[Any], url: str, tmp_path: Path
-) -> None:
+def test_malformed_value_is_refused_by_each_store_before_any_write(kind: type[Any], url: str, tmp_path: Path) -> None:
     """An outcome is made for each job and is not looked at then; what was looked at may have been changed since."""
     backend = open_backend(url.format(tmp_path))
 
@@ -165,7 +163,7 @@ def test_what_is_made_by_hand_is_refused_by_each_store_before_it_does_anything(
     "kind, make",
     [(JobSpec, new_spec), (Grant, new_grant), (Outcome, new_outcome), (EnqueuedJob, new_enqueued_job)],
 )
-def test_what_is_made_quickly_is_what_its_class_makes(kind: type[Any], make: Callable[..., Any]) -> None:
+def test_quick_constructor_equals_the_class_constructor(kind: type[Any], make: Callable[..., Any]) -> None:
     values = {field.name: f"<{field.name}>" for field in attrs.fields(kind)}
     quick, plain = make(*values.values()), kind(**values)
     assert type(quick) is kind

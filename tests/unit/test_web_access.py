@@ -81,7 +81,7 @@ async def test_basic_auth_asks_for_user_and_password(given: bytes | None, status
     assert (answer.headers.get("www-authenticate") is None) == (status == 200)
 
 
-async def test_basic_auth_refuses_what_is_no_base64() -> None:
+async def test_basic_auth_with_malformed_base64_is_refused() -> None:
     client = WebClient(make_app(Scheduler(), auth=BasicAuth("ann", "secret", Access())))
     assert (await client.get("/", authorization="Basic é")).status == 401
     assert (await client.get("/", authorization=f"Bearer {b64encode(b'ann:secret').decode()}")).status == 401

@@ -441,7 +441,7 @@ async def made(*, elsewhere: bool) -> World:
     return world
 
 
-async def test_pages_of_a_scope_do_not_change_with_what_happens_elsewhere() -> None:
+async def test_scoped_pages_ignore_changes_elsewhere() -> None:
     access = Access(write=True, arguments=True, scope=["t1"])
     alone, both = [Board(await made(elsewhere=each), access) for each in (False, True)]
     targets = ["/", "/places", "/places/t1:doc0", "/jobs", "/jobs?state=queued&order=oldest", "/dead", "/limits"]
@@ -460,7 +460,7 @@ async def test_pages_of_a_scope_do_not_change_with_what_happens_elsewhere() -> N
 # --- the store is away -----------------------------------------------------------------------------------------------
 
 
-async def test_a_store_that_is_away_is_a_page_that_says_what_to_do() -> None:
+async def test_unavailable_store_shows_a_page_with_advice() -> None:
     one = await board()
 
     async def away(operation: Any) -> Any:
@@ -502,7 +502,7 @@ async def test_cancel_of_selected_rows_asks_first_and_then_says_how_many() -> No
     assert "0 jobs canceled." in (await one.post("/do/cancel", fields)).text
 
 
-async def test_cancel_of_what_fits_reaches_exactly_that() -> None:
+async def test_cancel_by_filter_cancels_exactly_the_matching_jobs() -> None:
     one = await board()
     text = (await one.get("/confirm/cancel?user=cy&state=QUEUED")).text
     count = (await one.world.sched.records.count(user="cy", state="QUEUED")).total
@@ -698,7 +698,7 @@ async def test_form_sent_twice_enqueues_one_job() -> None:
     assert f"{once[1]} was enqueued before." in (await one.post("/enqueue", fields)).text
 
 
-async def test_form_with_a_wrong_value_is_shown_again_with_what_was_given() -> None:
+async def test_form_with_a_wrong_value_returns_with_its_input() -> None:
     one = await board()
     fields = [("task", "render"), ("once", "a"), ("arg.document", "doc9"), ("arg.page", "two")]
     answer = await one.post("/enqueue", fields)
@@ -744,7 +744,7 @@ async def test_copy_of_a_task_that_is_not_known_here_keeps_its_places_and_policy
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def test_vendored_files_are_those_of_the_manifest() -> None:
+def test_vendored_files_equal_the_manifest() -> None:
     folder = STATIC / "vendor"
     manifest = json.loads((folder / "manifest.json").read_text("utf-8"))["files"]
     known = {"manifest.json"}

@@ -70,7 +70,7 @@ async def test_flow_is_counted_and_listed(sched: Scheduler, board: WebClient) ->
     assert (await board.get("/api/v1/flows/g")).json["error"] == "FlowNotFoundError"
 
 
-async def test_scale_counts_ready_and_running_and_never_what_is_blocked(sched: Scheduler, board: WebClient) -> None:
+async def test_scale_counts_ready_and_running_jobs_without_blocked_ones(sched: Scheduler, board: WebClient) -> None:
     begun, may_end = asyncio.Event(), asyncio.Event()
 
     @sched.job

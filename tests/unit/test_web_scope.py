@@ -89,7 +89,7 @@ async def test_order_on_jobs_of_another_scope_finds_none(sched: Scheduler, board
     assert (await sched.get("b")).state is JobState.QUEUED
 
 
-async def test_limits_and_pauses_are_those_of_the_scope(sched: Scheduler, board: WebClient) -> None:
+async def test_scoped_limits_and_pauses_are_listed(sched: Scheduler, board: WebClient) -> None:
     for path in (["t1", "x"], ["t2"], []):
         await sched.limit(path, 3)
         await sched.pause(path)
@@ -149,7 +149,7 @@ async def test_limit_above_the_scope_does_not_say_how_full_it_is(sched: Schedule
     assert (answer.status, answer.json["facts"]["limit"]) == (429, 1)
 
 
-async def test_events_are_those_of_the_scope_and_their_numbers_are_hidden(sched: Scheduler, board: WebClient) -> None:
+async def test_scoped_events_are_listed_and_hide_their_numbers(sched: Scheduler, board: WebClient) -> None:
     await sched.submit([spec("lost", ("t1",))])
     async with sched.events():
         await sched.submit([spec("b", ("t2",)), spec("a", ("t1",), ("t2",))])
@@ -164,7 +164,7 @@ async def test_events_are_those_of_the_scope_and_their_numbers_are_hidden(sched:
     assert (await board.get("/events", last_event_id="3")).status == 400
 
 
-async def test_description_has_only_what_may_be_asked(board: WebClient) -> None:
+async def test_openapi_description_lists_only_permitted_requests(board: WebClient) -> None:
     paths = (await board.get(f"{API}/openapi.json")).json["paths"]
     assert "/workers" not in paths
     assert {"get"} == paths["/limits"].keys()
@@ -199,7 +199,7 @@ def test_seal_hides_the_same_position_alike_and_others_otherwise() -> None:
         other.reveal(one.hide(b"7"), parameter="at")
 
 
-async def test_dead_jobs_are_grouped_by_what_they_have_in_common(sched: Scheduler) -> None:
+async def test_dead_jobs_are_grouped_by_common_fields(sched: Scheduler) -> None:
     board = WebClient(make_app(sched, auth=lambda _: Access()))
     await sched.submit([spec(f"{n}", ("t1",), delay_ms=None) for n in range(4)])
     for message in ("no row 17", "no row 18", "no file", None):

@@ -155,7 +155,7 @@ def test_no_class_is_forgotten() -> None:
     assert held == set(VALUES)
 
 
-def test_what_only_a_store_does_comes_back_too() -> None:
+def test_store_only_values_round_trip() -> None:
     extend = Extend((("a", 1), ("b", 2**60)), 30_000)
     retention = Retention(finished=0.001, failed=7, service=86_400.5, services={"s": 0, "t": 12.345})
     begin = Begin.of(retention, epoch_s=5, budget=7, release="1.2")
@@ -183,7 +183,7 @@ def test_a_retention_of_any_length_is_kept_to_the_ms(ms: int) -> None:
     assert kept.finished_ms == ms
 
 
-def test_what_is_as_by_default_is_left_out() -> None:
+def test_default_fields_are_omitted() -> None:
     assert encode(op.Enqueue((JobSpec(id="a", task="t"),))) == (
         b'{"":"Enqueue","jobs":[{"":"JobSpec","id":"a","task":"t"}]}'
     )
@@ -196,7 +196,7 @@ def test_a_part_in_a_journal_of_which_nothing_more_is_said_is_no_further_one() -
     assert decode(b'{"":"Enqueue","jobs":[],"staged":"s"}') == op.Enqueue((), staged="s", is_further=False)
 
 
-def test_what_is_equal_and_not_the_same_is_told_apart() -> None:
+def test_equal_values_of_other_types_stay_distinct() -> None:
     assert decode(encode(op.Post((op.Note("a", True),)))).notes[0].token is True  # type: ignore[attr-defined]
     spec = JobSpec(id="a", task="t", templates=0, priority=Priority.NORMAL)  # type: ignore[arg-type]
     back = decode(encode(op.Enqueue((spec,)))).jobs[0]  # type: ignore[attr-defined]
@@ -206,7 +206,7 @@ def test_what_is_equal_and_not_the_same_is_told_apart() -> None:
 # --- bytes that are not an operation ---------------------------------------------------------------------------------
 
 
-def test_what_is_none_of_ours_is_refused() -> None:
+def test_foreign_object_is_refused() -> None:
     with pytest.raises(InvalidJobTypeError, match="an operation holds a object"):
         encode(op.Post((op.Note("a", object(), progress=Progress()),)))  # type: ignore[arg-type]
 
@@ -221,7 +221,7 @@ def test_what_is_none_of_ours_is_refused() -> None:
         (op.Post((op.Note("a", 10**5000, ("x",)),)), "cannot be written down: Exceeds the limit"),
     ],
 )  # fmt: skip
-def test_what_nobody_could_read_again_is_refused(operation: op.Operation[Any], said: str) -> None:
+def test_unreadable_operation_is_refused(operation: op.Operation[Any], said: str) -> None:
     with pytest.raises(InvalidJobError, match=re.escape(said)):
         encode(operation)
 
@@ -234,7 +234,7 @@ def test_what_nobody_could_read_again_is_refused(operation: op.Operation[Any], s
         '{"":"Exchange","worker":"w","settle":[{"":"Outcome","job_id":"a","token":1,"kind":"done"}]}',
     ],
 )  # fmt: skip
-def test_what_is_no_operation_is_said_to_be_damaged(text: str) -> None:
+def test_malformed_operation_is_reported_as_damage(text: str) -> None:
     with pytest.raises(CorruptStateError, match="the journal holds an entry that is not an operation"):
         decode(text.encode())
 
@@ -309,7 +309,7 @@ def test_a_claim_on_a_long_path_is_in_no_cache() -> None:
 
 @settings(max_examples=25)
 @given(values_of(Grant))
-def test_a_grant_comes_back_without_what_its_process_has_already(grant: Grant) -> None:
+def test_grant_omits_fields_known_to_its_process(grant: Grant) -> None:
     spec = attrs.evolve(grant.spec, arguments=b"{}", identity=(), templates=False, depends_on=())
     assert same(decode_grant(encode_grant(grant)), attrs.evolve(grant, spec=spec))
 
@@ -335,7 +335,7 @@ def test_errors_come_back_with_their_facts(
     assert all(same(vars(found)[name], value) for name, value in said.items())
 
 
-def test_an_error_of_an_application_comes_back_as_ours_with_what_is_plain() -> None:
+def test_application_error_is_returned_as_ours_with_plain_fields() -> None:
     class OwnError(errors.JobNotFoundError):
         pass
 

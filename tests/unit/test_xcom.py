@@ -90,7 +90,7 @@ def pull(queue: Queue, key: str = "k") -> bytes | None:
     return queue.apply(Pull("n", key)).value
 
 
-def test_what_is_pushed_is_pulled_until_its_time_is_over() -> None:
+def test_pushed_value_is_pulled_until_it_expires() -> None:
     queue = Queue(now_ms=0)
     assert pull(queue) is None
     assert not push(queue, b"1")
@@ -121,7 +121,7 @@ def test_a_value_is_no_reason_to_wake_up() -> None:
     assert queue.engine.next_ms is None
 
 
-def test_a_push_does_what_is_due_and_says_whether_more_is() -> None:
+def test_push_does_due_work_and_reports_leftovers() -> None:
     queue = Queue(*[job(f"j{number}", delay_ms=5) for number in range(3)], budget=1, now_ms=0)
     queue.now_ms = 5
     assert queue.apply(Push("n", "k", b"1", 1000)).more

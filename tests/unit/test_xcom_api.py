@@ -45,7 +45,7 @@ def xcom_of(store: Any) -> XCom:
 
 
 @pytest.mark.parametrize("value", [None, 0, "", [], {"a": [1, None, "é"]}, 2**64, 1e308])
-async def test_what_is_pulled_is_what_was_pushed(value: Any) -> None:
+async def test_pulled_value_equals_the_pushed_value(value: Any) -> None:
     xcom = xcom_of(Store())
 
     assert await xcom.push("k", value) is False
@@ -64,7 +64,7 @@ def test_without_a_value_the_default_is_returned() -> None:
     assert xcom.pull_sync("k", namespace="other", default=5) == 1
 
 
-def test_what_is_sent_is_json_with_a_time_to_live() -> None:
+def test_push_sends_json_with_a_time_to_live() -> None:
     store = Store()
     xcom_of(store).push_sync("k", {"a": "é"})
     xcom_of(store).push_sync("k", 1, namespace="n", ttl=timedelta(milliseconds=1))

@@ -204,7 +204,7 @@ def test_a_subtree_is_paused_while_it_runs_and_goes_on(browser: Any) -> None:
         shows(page, "#notice", "doc1 goes on.")
 
 
-def test_a_page_follows_what_happens_and_keeps_what_is_open(browser: Any) -> None:
+def test_page_follows_events_and_keeps_open_parts(browser: Any) -> None:
     with Served(seeded) as served, page_of(browser, served) as page:
         page.goto("/places/doc1")
         shows(page, "#live", "live")
