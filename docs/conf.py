@@ -1,15 +1,18 @@
 """Settings of the documentation; `make docs` builds it."""
 
+import os
 import re
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
+from typing import Any
 
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from scripts import llms
 from scripts.pictures import mermaid
 
 project = "queuehint"
@@ -40,6 +43,8 @@ myst_heading_anchors = 4
 
 copybutton_exclude = ".linenos, .gp, .go"
 
+# Read the Docs knows the address.
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_theme = "furo"
 html_title = f"queuehint {release}"
 html_static_path = ["_static"]
@@ -83,10 +88,25 @@ def draw(_app: Sphinx, _page: str, text: list[str]) -> None:
     text[0] = mermaid.shown(text[0])
 
 
+def link_text(app: Sphinx, page: str, _template: str, context: dict[str, Any], _doctree: object) -> None:
+    """Name the page as text, for programs, in the head of the built page."""
+    if page not in {"genindex", "search", "py-modindex"}:
+        name = page.rpartition("/")[2]
+        context["metatags"] += f'<link rel="alternate" type="text/markdown" href="{name}.md">'
+
+
+def write_text(app: Sphinx, error: Exception | None) -> None:
+    """Write the pages as text beside the built ones."""
+    if error is None and app.builder.name in {"html", "dirhtml"}:
+        llms.write(Path(app.srcdir), Path(app.outdir), app.config.html_baseurl)
+
+
 def setup(app: Sphinx) -> None:
     """Register what the settings above cannot say."""
     # Of what a command prints, as text.
     app.add_lexer("mermaid", TextLexer)
+    app.connect("html-page-context", link_text)
+    app.connect("build-finished", write_text)
     app.connect("source-read", draw)
     app.connect("source-read", show_both)
     app.connect("source-read", end_blocks)
