@@ -14,11 +14,12 @@ ROOT = Path(__file__).parents[1]
 
 
 @contextmanager
-def served(*words: str, **env: str) -> Iterator[str]:
-    """Serve a board; yield its address."""
-    command = [sys.executable, "-m", "queuehint", "web", *words, "--port", "0"]
+def served(*words: str, cwd: Path | None = None, **env: str) -> Iterator[str]:
+    """Serve a board by the command that users have, which has no path of imports but its own; yield its address."""
+    program = "import sys; sys.path.remove(''); from queuehint.cli import main; main()"
+    command = [sys.executable, "-c", program, "web", *words, "--port", "0"]
     env = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | env
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, cwd=cwd) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         try:

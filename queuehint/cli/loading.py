@@ -1,11 +1,14 @@
-"""``module:attribute`` -> the scheduler of an application."""
+"""``module:attribute`` -> the scheduler of an application, or a function of it."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from queuehint.backends.masks import masked
 from queuehint.scheduler.scheduler import Scheduler
@@ -25,14 +28,44 @@ def load_scheduler(target: str) -> Scheduler:
         TargetError: there is no such module or attribute, or it is no `Scheduler`. An error inside the module is
             raised as it is.
     """
-    module_name, _, attribute = target.partition(":")
     if ":/" in target:
         raise TargetError(
             f"{masked(target)} is a URL; name the scheduler of an application, such as myapp.jobs:sched, whose store "
             "is that of QUEUEHINT_URL. Commands that look at jobs take a URL as --target"
         )
+    found = _load(target, example="myapp.jobs:sched", meant=lambda each: isinstance(each, Scheduler))
+    if not isinstance(found, Scheduler):
+        raise TargetError(f"{target} must be a queuehint.Scheduler, got {type(found).__name__}")
+    return found
+
+
+def load_function(target: str, *, example: str) -> Callable[..., Any]:
+    """
+    Import the function that *target* names, with the working directory on the path of imports.
+
+    Args:
+        example: a target as it should be, for the error.
+
+    Raises:
+        TargetError: there is no such module or attribute, or it cannot be called. An error inside the module is raised
+            as it is.
+    """
+    found = _load(target, example=example, meant=inspect.isfunction)
+    if not callable(found):
+        raise TargetError(f"{target} must be a function, got {type(found).__name__}")
+    return found
+
+
+def _load(target: str, *, example: str, meant: Callable[[object], bool]) -> object:
+    """
+    Import what *target* names.
+
+    Args:
+        meant: true of what is named in the error of a module without the attribute.
+    """
+    module_name, _, attribute = target.partition(":")
     if not _NAMED.fullmatch(target):
-        raise TargetError(f"{target!r} must be module:attribute, such as myapp.jobs:sched")
+        raise TargetError(f"{target!r} must be module:attribute, such as {example}")
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
@@ -44,12 +77,10 @@ def load_scheduler(target: str) -> Scheduler:
         raise
     for name in attribute.split("."):
         if not hasattr(found, name):
-            schedulers = sorted(key for key, value in vars(found).items() if isinstance(value, Scheduler))
-            meant = f"; it has {', '.join(schedulers)}" if schedulers else ""
-            raise TargetError(f"{module_name} has no {attribute!r}{meant}")
+            others = sorted(key for key, value in getattr(found, "__dict__", {}).items() if meant(value))
+            named = f"; it has {', '.join(others)}" if others else ""
+            raise TargetError(f"{module_name} has no {attribute!r}{named}")
         found = getattr(found, name)
-    if not isinstance(found, Scheduler):
-        raise TargetError(f"{target} must be a queuehint.Scheduler, got {type(found).__name__}")
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import ipaddress
 import socket
 from contextlib import ExitStack
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from queuehint.cli.loading import TargetError
+from queuehint.cli.loading import TargetError, load_function
 from queuehint.cli.opening import EXIT_USAGE, UsageError, find
 from queuehint.cli.said import said
 from queuehint.errors import BackendError, InvalidHintError, InvalidJobError, MissingExtraError
@@ -111,7 +110,10 @@ def _auth(
     if user is not None and password_file is not None:
         return BasicAuth(user, _password(password_file), everything)
     if auth is not None:
-        return _function(auth)
+        try:
+            return load_function(auth, example="myapp.auth:board")
+        except TargetError as error:
+            raise TargetError(f"--auth: {error}") from None
     if not is_open and not is_loopback(host):
         raise UsageError(
             f"{host} can be reached by others: give --user and --password-file, or --auth module:function, or --open"
@@ -142,14 +144,3 @@ def _password(path: Path) -> str:
     if not lines or not lines[0]:
         raise UsageError(f"--password-file {path} has no password in its first line")
     return lines[0]
-
-
-def _function(named: str) -> Callable[..., Any]:
-    module, _, name = named.partition(":")
-    try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError):
-        raise UsageError(f"--auth {named}: there is no such function; name it as myapp.auth:board") from None
-    if not callable(found):
-        raise UsageError(f"--auth {named} is no function")
-    return found

@@ -64,8 +64,12 @@ def _scheduler(url: str, namespace: str) -> Iterator[Scheduler]:
 
 
 def test_auth_function_of_an_application_decides_access(tmp_path: Path) -> None:
-    (tmp_path / "myauth.py").write_text("def nobody(request):\n    return None\n")
-    with served(f"sqlite:///{tmp_path}/jobs.db", "--auth", "myauth:nobody", PYTHONPATH=f"{ROOT}:{tmp_path}") as address:
+    (tmp_path / "myauth.py").write_text(
+        "class Board:\n    @staticmethod\n    def nobody(request):\n        return None\n"
+    )
+    # Found in the working directory, as a scheduler is, where that is on no path of imports.
+    served_there = served(f"sqlite:///{tmp_path}/jobs.db", "--auth", "myauth:Board.nobody", cwd=tmp_path)
+    with served_there as address:
         assert fetch(f"{address}api/v1/stats")[0] == 403
 
 
@@ -76,9 +80,10 @@ def test_auth_function_of_an_application_decides_access(tmp_path: Path) -> None:
         (["--host", "example.test"], "can be reached by others"),
         (["--user", "ann"], "--user and --password-file must be given together"),
         (["--open", "--auth", "a:b"], "mutually exclusive"),
-        (["--auth", "json:nothing"], "no such function"),
-        (["--auth", "json:__name__"], "is no function"),
-        (["--auth", "json"], "no such function"),
+        (["--auth", "json:nothing"], "--auth: json has no 'nothing'; it has detect_encoding"),
+        (["--auth", "json:__name__"], "--auth: json:__name__ must be a function, got str"),
+        (["--auth", "json"], "'json' must be module:attribute, such as myapp.auth:board"),
+        (["--auth", "nowhere:board"], "--auth: there is no module 'nowhere' in "),
         (["--user", "ann", "--password-file", "/dev/null"], "no password in its first line"),
         (["--user", "ann", "--password-file", "/nothing"], "cannot be read: FileNotFoundError"),
         (["--colour", "pink"], "colour must be one of red"),
