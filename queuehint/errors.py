@@ -60,13 +60,17 @@ class PayloadError(QueueHintError, ValueError):
     """
     An argument or a result is not JSON, or larger or deeper than allowed; *path* says where (``$.ops[3]``).
 
-    The message has no value. What a class or a hook of the application's raised is the `__context__`, which no
-    traceback shows: it may quote values.
+    *limit* is how many bytes it may take, if it takes more; None if something else is wrong. The message has no value.
+    What a class or a hook of the application's raised is the `__context__`, which no traceback shows: it may quote
+    values.
     """
 
-    def __init__(self, problem: str, *, path: str = "$") -> None:
+    limit: int | None = None
+
+    def __init__(self, problem: str, *, path: str = "$", limit: int | None = None) -> None:
         self.problem = problem
         self.path = path
+        self.limit = limit
         super().__init__(f"{path}: {problem}")
 
 

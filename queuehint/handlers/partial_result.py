@@ -61,7 +61,8 @@ class PartialResult:
         with self._lock:
             size = sum((self._sizes | sizes).values())
             if size > RESULT_BYTES_MAX:
-                raise PayloadError(f"the fields take {size} bytes as JSON, limit {RESULT_BYTES_MAX}")
+                problem = f"the fields take {size} bytes as JSON, limit {RESULT_BYTES_MAX}"
+                raise PayloadError(problem, limit=RESULT_BYTES_MAX)
             self._sizes |= sizes
             self._fields |= {key: decode_json(payload) for key, payload in payloads.items()}
 

@@ -135,7 +135,8 @@ def fill(arguments: Any, marks: bool | Iterable[str], results: Mapping[str, Any]
     for more in chain([0], (values.size(pieces) for *_, pieces in sites)):
         size += more
         if size > bytes_max:
-            raise PayloadError(f"takes more than {bytes_max} bytes as JSON with its templates filled, the limit")
+            problem = f"takes more than {bytes_max} bytes as JSON with its templates filled, the limit"
+            raise PayloadError(problem, limit=bytes_max)
     for container, key, pieces in sites:
         container[key] = values.filled(pieces)
     return root[0]

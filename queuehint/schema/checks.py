@@ -153,7 +153,7 @@ def check_payload_size(payload: object, *, parameter: str, bytes_max: int) -> No
     if type(payload) is not bytes:
         raise InvalidJobTypeError(f"{parameter} must be bytes, got {type(payload).__name__}")
     if len(payload) > bytes_max:
-        raise PayloadError(f"{parameter} take {len(payload)} bytes, limit {bytes_max}")
+        raise PayloadError(f"{parameter} take {len(payload)} bytes, limit {bytes_max}", limit=bytes_max)
 
 
 def plain_text(value: object) -> str:

@@ -86,7 +86,8 @@ class DependencyResults(Mapping[str, Any]):
 
     def _refuse(self) -> None:
         self.is_refused = True
-        raise PayloadError(f"the results it depends on take more than {RESULTS_BYTES_MAX} bytes together, the limit")
+        problem = f"the results it depends on take more than {RESULTS_BYTES_MAX} bytes together, the limit"
+        raise PayloadError(problem, limit=RESULTS_BYTES_MAX)
 
     def __getitem__(self, name: str) -> Any:
         if name in self._left_out_names:
@@ -160,7 +161,8 @@ async def fetch(call: _Call, grant: Grant, codec: Codec, *, all_of_them: bool) -
                 if done < needed or sum(len(payload or b"") for payload in kept.values()) > RESULTS_BYTES_MAX:
                     raise PayloadError(
                         f"the results that its arguments are made of take more than {RESULTS_BYTES_MAX} bytes "
-                        "together, the limit"
+                        "together, the limit",
+                        limit=RESULTS_BYTES_MAX,
                     )
                 return DependencyResults(spec.depends_on, kept, codec, ids[needed:])
     except BackendError as error:

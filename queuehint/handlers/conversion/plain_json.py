@@ -70,7 +70,7 @@ def encode_json(value: Any, *, bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
         check_json(value, "$", bytes_max)
         raise PayloadError(str(error)) from None
     if len(payload) > bytes_max:
-        raise PayloadError(f"takes {len(payload)} bytes as JSON, limit {bytes_max}")
+        raise PayloadError(f"takes {len(payload)} bytes as JSON, limit {bytes_max}", limit=bytes_max)
     return payload
 
 
@@ -192,7 +192,7 @@ def check_json(value: Any, path: str = "$", bytes_max: int = PAYLOAD_BYTES_MAX, 
             if kind is str:
                 size += len(item)
                 if size > bytes_max:
-                    raise PayloadError(f"holds strings of more than {bytes_max} bytes, the limit", path=here())
+                    raise _too_large(bytes_max, here())
                 _check_text(item, here)
             elif kind is int:
                 # A decimal digit is over 3.3 bits; Python refuses to print or read more digits than this.
@@ -215,7 +215,7 @@ def check_json(value: Any, path: str = "$", bytes_max: int = PAYLOAD_BYTES_MAX, 
                             raise PayloadError(problem, path=here())
                         size += len(key)
                         if size > bytes_max:
-                            raise PayloadError(f"holds strings of more than {bytes_max} bytes, the limit", path=here())
+                            raise _too_large(bytes_max, here())
                         _check_text(key, here)
                     members = iter(item.items())
                 else:
@@ -231,6 +231,10 @@ def check_json(value: Any, path: str = "$", bytes_max: int = PAYLOAD_BYTES_MAX, 
             steps.pop()
             if above:
                 above.pop()
+
+
+def _too_large(bytes_max: int, path: str) -> PayloadError:
+    return PayloadError(f"holds strings of more than {bytes_max} bytes, the limit", path=path, limit=bytes_max)
 
 
 def _step(step: str | int) -> str:

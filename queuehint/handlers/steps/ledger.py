@@ -71,7 +71,7 @@ class StepLedger:
             size = sum(self._sizes.values()) + len(result)
             if size > STEPS_BYTES_MAX:
                 problem = f"the steps take {size} bytes with step {shown(name)}, limit {STEPS_BYTES_MAX}"
-                raise PayloadError(problem)
+                raise PayloadError(problem, limit=STEPS_BYTES_MAX)
             self._sizes[name] += len(result)
 
     def give_up(self, name: str) -> None:

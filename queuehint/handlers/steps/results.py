@@ -60,9 +60,11 @@ def dump(codec: Codec, name: str, result: Any, annotations: Mapping[str, Any]) -
     try:
         payload = codec.dumps({_RESULT: result}, annotations, bytes_max=STEP_BYTES_MAX)
     except PayloadError as error:
-        raise PayloadError(f"the result of step {shown(name)}: {error.problem}", path=error.path) from None
+        problem = f"the result of step {shown(name)}: {error.problem}"
+        raise PayloadError(problem, path=error.path, limit=error.limit) from None
     if len(payload) > STEP_BYTES_MAX:
-        raise PayloadError(f"the result of step {shown(name)} takes {len(payload)} bytes, limit {STEP_BYTES_MAX}")
+        problem = f"the result of step {shown(name)} takes {len(payload)} bytes, limit {STEP_BYTES_MAX}"
+        raise PayloadError(problem, limit=STEP_BYTES_MAX)
     return payload
 
 
