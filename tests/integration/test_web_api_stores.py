@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from queuehint import Scheduler
-from queuehint.web import Access, make_app
+from queuehint.web import Access, app, make_app
+from queuehint.web.store import BoundedStore
 from tests.postgres_store import Place
 from tests.web_client import WebClient
 
 API = "/api/v1"
+PATIENCE_S = 60.0
+"""A machine with other work is given longer than users are."""
 ALL = Access(name="ann", write=True, arguments=True)
 
 
 def body(job_id: str, *path: str, **more: Any) -> dict[str, Any]:
     return {"id": job_id, "task": "save", "claims": [{"path": list(path)}], "service": "s", "user": "ann", **more}
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "BoundedStore", partial(BoundedStore, patience_s=PATIENCE_S))
 
 
 async def tell_a_story(sched: Scheduler) -> None:
@@ -85,10 +95,10 @@ async def test_postgresql(place: Place) -> None:
 
 
 async def test_board_is_mounted_below_a_path() -> None:
-    app = make_app(Scheduler(), auth=lambda _: Access())
+    board = make_app(Scheduler(), auth=lambda _: Access())
     fastapi = FastAPI()
-    fastapi.mount("/queue hint", app)
-    for outer in (fastapi, Starlette(routes=[Mount("/queue hint", app)])):
+    fastapi.mount("/queue hint", board)
+    for outer in (fastapi, Starlette(routes=[Mount("/queue hint", board)])):
         client = WebClient(outer)
         assert (await client.get("/queue%20hint/api/v1/jobs/a%2Fb")).json["facts"] == {"job_id": "a/b"}
         assert 'href="/queue%20hint/' in (await client.get("/queue%20hint/")).text
