@@ -398,6 +398,16 @@ class Optional(Kind):
         return None if value is None else self.kind.ask(value, parameter)  # type: ignore[attr-defined]
 
 
+def bare(kind: Kind) -> Kind:
+    """
+    Return the kind of what a field holds where it holds more than None, True, False or one of some words.
+
+    >>> bare(Optional(Id(), words=(), takes_none=True, takes_bool=False)), bare(Flag())
+    (Id(), Flag())
+    """
+    return kind.kind if isinstance(kind, Optional) else kind
+
+
 class Many(Kind):
     """A tuple of any number, or of at most so many."""
 

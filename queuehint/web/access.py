@@ -6,14 +6,16 @@ import base64
 import binascii
 import hmac
 import inspect
+import re
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote, urlsplit
 
 import attrs
 
-from queuehint.errors import InvalidJobTypeError, shown
-from queuehint.schema.checks import check_bool, check_str
+from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
+from queuehint.schema.checks import check_bool, check_items, check_str
 from queuehint.values.hint import Path, is_prefix, parse_path, queue_key
 from queuehint.web.problems import Refused
 
@@ -24,6 +26,11 @@ CLOSED = (
     "this board is closed: say who may use it, as in make_app(sched, auth=lambda request: Access(write=True)), "
     "where None refuses a request"
 )
+
+
+_HOST = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
+HOST_LENGTH_MAX: Final = 253
+HOSTS_MAX: Final = 1000
 
 
 def _path(value: Any) -> Path:
@@ -119,6 +126,40 @@ async def admit(request: HTTPConnection, auth: Auth | None) -> Access:
     return found
 
 
+def checked_hosts(hosts: object) -> frozenset[str] | None:
+    """
+    Return the names that a board answers for, as the header of a request has them; None for any.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: naming the one that no request could be for.
+
+    >>> sorted(checked_hosts(["Board.Example.com", "[::1]", "10.0.0.7"]))
+    ['10.0.0.7', '::1', 'board.example.com']
+    """
+    if hosts is None:
+        return None
+    found = [
+        _checked_host(each, f"hosts[{at}]")
+        for at, each in enumerate(check_items(hosts, parameter="hosts", most=HOSTS_MAX))
+    ]
+    if not found:
+        raise InvalidJobError("hosts is empty: such a board would answer nobody; leave it out to answer for any host")
+    return frozenset(found)
+
+
+def _checked_host(value: object, parameter: str) -> str:
+    name = check_str(value, parameter=parameter).lower()
+    is_bracketed = name.startswith("[") and name.endswith("]")
+    if (address := _shortest(name[1:-1] if is_bracketed else name)) is not None:
+        return address
+    if len(name) > HOST_LENGTH_MAX or not _HOST.fullmatch(name):
+        raise InvalidJobError(
+            f"{parameter} must be the name or the address of a host, without scheme and port, such as "
+            f"board.example.com, got {shown(value)}"
+        )
+    return name
+
+
 def check_host(request: HTTPConnection, hosts: frozenset[str] | None) -> None:
     """
     Refuse a request for another host: a page whose name leads here by DNS could else read as from the same origin.
@@ -133,9 +174,18 @@ def check_host(request: HTTPConnection, hosts: frozenset[str] | None) -> None:
 
 def _host(name: str) -> str:
     try:
-        return urlsplit(f"//{name}").hostname or ""
+        found = urlsplit(f"//{name}").hostname or ""
     except ValueError:
         return ""
+    return _shortest(found) or found
+
+
+def _shortest(text: str) -> str | None:
+    """Return an address in its shortest form; None if it is none."""
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        return None
 
 
 def check_origin(request: HTTPConnection) -> None:

@@ -26,7 +26,7 @@ from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError,
 from queuehint.scheduler.scheduler import Scheduler
 from queuehint.schema.checks import check_bool, check_callable, check_instance, check_name, check_str
 from queuehint.web import pages
-from queuehint.web.access import Auth, admit, check_host, check_origin
+from queuehint.web.access import Auth, admit, check_host, check_origin, checked_hosts
 from queuehint.web.board import ROUTES, Asker, Board, check_colour
 from queuehint.web.events import events, live
 from queuehint.web.forms import read, read_json, read_query, written
@@ -77,7 +77,7 @@ def make_app(
             it every request is refused.
         read_only: take no orders, whatever an `Access` says.
         label, colour: which environment it is, for people: a text, and red, orange, green, blue or grey.
-        hosts: answer requests for these host names alone; None for any.
+        hosts: answer requests for these host names and addresses alone, on any port; None for any.
         secret: hides positions from users in a scope, so that they count nothing. Processes that serve one board need
             the same one; without it each has its own.
 
@@ -100,7 +100,7 @@ def make_app(
         read_only=check_bool(read_only, parameter="read_only"),
         label=None if label is None else check_name(label, parameter="label"),
         colour=check_colour(colour),
-        hosts=None if hosts is None else frozenset(hosts),
+        hosts=checked_hosts(hosts),
         seal=Seal(token_bytes() if secret is None else check_name(secret, parameter="secret").encode()),
     )
     return _Guarded(Starlette(routes=_routes(board), exception_handlers=_HANDLERS), board)

@@ -137,15 +137,15 @@ class Asker:
             raise Refused(403, "forbidden", "you may not see arguments here")
         asked = forced(asked.check() if hasattr(asked, "check") else asked, self.access.scope)
         self.board.checks[name](asked)
-        answering = route.find(Ask(asked, self.access, self.scheduler, self.board.seal))
+        ask = Ask(asked, self.access, self.scheduler, self.board.seal)
         try:
-            found = await self.board.stores[self.namespace].run(answering, is_order=route.is_order)
+            found = await self.board.stores[self.namespace].run(route.find(ask), is_order=route.is_order)
         except QueueFullError as error:
             self._hide_limit(error)
             raise
         if route.is_order:
             self._log(route, asked, found)
-        return pruned(found, self.access, shows=shows)
+        return pruned(found, self.access, shows=shows, own=ask.own)
 
     def _hide_limit(self, error: QueueFullError) -> None:
         """
@@ -162,7 +162,7 @@ class Asker:
         """Log who has ordered what, and how many jobs or settings it changed."""
         who = self.access.name or "an operator"
         facts: dict[str, Any] = {"event": "board.order", "who": who, "order": route.name, "namespace": self.namespace}
-        facts |= {"what": target_of(asked), "count": count_of(found)}
+        facts |= {"what": target_of(asked), "count": count_of(asked, found)}
         logger.info("an order of the board was carried out", extra=facts)
 
 
@@ -183,17 +183,20 @@ def target_of(asked: Any) -> str:
     return f"{name} {shown([spec.id for spec in found] if name == 'jobs' else found)}"
 
 
-def count_of(found: Any) -> int:
+def count_of(asked: Any, found: Any) -> int:
     """
-    Return how many jobs or settings an order has changed.
+    Return how many jobs or settings an order has changed; a job whose id was given twice counts once.
 
-    >>> count_of(op.Marked(changed=True, more=False)), count_of(op.SweptPath(False, 7))
-    (1, 7)
+    >>> done = (op.Verdict.DONE, None)
+    >>> count_of(op.Cancel(("a", "b", "a")), op.Judged((done, (op.Verdict.UNKNOWN, None), done), more=False))
+    1
+    >>> count_of(op.CancelPath(("doc1",)), op.SweptPath(False, 7))
+    7
     """
     if isinstance(found, op.SweptPath):
         return found.reached
     if isinstance(found, op.Judged):
-        return sum(verdict in DONE for verdict, _ in found.verdicts)
+        return len({job_id for job_id, (verdict, _) in zip(asked.ids, found.verdicts, strict=True) if verdict in DONE})
     if isinstance(found, Submitted):
         return sum(job.created for job in found.jobs)
     return int(getattr(found, "changed", True))

@@ -43,7 +43,9 @@ SPREAD: Final = 1.5
 """A tick comes up to so many times later, so that the pages that follow one event do not all ask at once."""
 TICK: Final[tuple[Any, ...]] = ({}, "changed")
 HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+MEDIA_TYPE: Final = "text/event-stream"
 POSITION_BYTES: Final = 8
+LAST: Final = "Last-Event-ID"
 
 
 async def events(asker: Asker, request: Request) -> Response:
@@ -56,9 +58,8 @@ async def live(asker: Asker, request: Request) -> Response:
     return _streamed(asker, request, _ticks)
 
 
-def _streamed(
-    asker: Asker, request: Request, parts: Callable[[Asker, Opening], AsyncIterator[str]]
-) -> StreamingResponse:
+def _streamed(asker: Asker, request: Request, parts: Callable[[Asker, Opening], AsyncIterator[str]]) -> Response:
+    """Return a stream; of a question for its headers alone nothing is opened."""
     asker.check_read()
     if asker.board.streams >= STREAMS_MAX:
         raise Refused(503, "too-many-streams", f"{STREAMS_MAX} streams are open, the limit")
@@ -66,6 +67,8 @@ def _streamed(
     after = request.headers.get("last-event-id") or query.get("after")
     wanted = read_query(EventFilter, query, set(query) - {"after"}).check()
     opening = Opening(asker, forced(wanted, asker.access.scope), None if after is None else _position(asker, after))
+    if request.method == "HEAD":
+        return _head()
 
     async def body() -> AsyncIterator[str]:
         asker.board.streams += 1
@@ -77,7 +80,14 @@ def _streamed(
         finally:
             asker.board.streams -= 1
 
-    return StreamingResponse(body(), media_type="text/event-stream", headers=HEADERS)
+    return StreamingResponse(body(), media_type=MEDIA_TYPE, headers=HEADERS)
+
+
+def _head() -> Response:
+    """Return the headers of a stream, whose length nobody knows."""
+    response = Response(media_type=MEDIA_TYPE, headers=HEADERS)
+    del response.headers["content-length"]
+    return response
 
 
 class Opening:
@@ -172,7 +182,8 @@ def _data(value: Any) -> str:
 
 def _id(asker: Asker, at: int) -> str:
     """Return the number of an event, hidden in a scope: it counts the events of all."""
-    return asker.board.seal.hide(at.to_bytes(POSITION_BYTES, "big")) if asker.access.scope else str(at)
+    scope, position = asker.access.scope, at.to_bytes(POSITION_BYTES, "big")
+    return asker.board.seal.hide(position, parameter=LAST, scope=scope) if scope else str(at)
 
 
 def _position(asker: Asker, text: str) -> int:
@@ -183,7 +194,7 @@ def _position(asker: Asker, text: str) -> int:
         InvalidJobError: it is none.
     """
     if asker.access.scope:
-        return int.from_bytes(asker.board.seal.reveal(text, parameter="Last-Event-ID"), "big")
+        return int.from_bytes(asker.board.seal.reveal(text, parameter=LAST, scope=asker.access.scope), "big")
     if not text.isascii() or not text.isdecimal() or len(text) > 16:
-        raise InvalidJobError(f"Last-Event-ID must be the number of an event, got {shown(text)}")
+        raise InvalidJobError(f"{LAST} must be the number of an event, got {shown(text)}")
     return int(text)

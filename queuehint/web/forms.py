@@ -21,7 +21,7 @@ from queuehint.errors import InvalidJobError, InvalidJobTypeError, PayloadError,
 from queuehint.handlers.conversion.plain_json import decode_json, encode_json
 from queuehint.schema.annotations import kind_of
 from queuehint.schema.checks import check_choice, check_int
-from queuehint.schema.kinds import Count, Flag, Kind, Many, Member, Optional, PathOf, Payload, Value
+from queuehint.schema.kinds import Count, Flag, Kind, Many, Member, PathOf, Payload, Value, bare
 from queuehint.values.event import Event
 from queuehint.values.hint import parse_key
 from queuehint.values.record import JobRecord
@@ -43,6 +43,8 @@ OF_ALL: Final[Mapping[type[Any], frozenset[str]]] = {
     JobRecord: frozenset({"number", "seq"}),
     Event: frozenset({"at", "number"}),
     op.EnqueuedJob: frozenset({"number"}),
+    op.Counts: frozenset({"after"}),
+    op.SweptPath: frozenset({"number"}),
 }
 """Numbers that count the jobs or events of the whole namespace: in a scope they are not written."""
 FILLED_IN: Final[Mapping[type[Any], frozenset[str]]] = {JobSpec: frozenset({"parent", "schedule", "scheduled_ms"})}
@@ -181,7 +183,7 @@ def _read(hint: Any, value: Any, where: str) -> Any:
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         if isinstance(args[1], Payload):
-            return encode_json(value, bytes_max=args[1].most)
+            return _read_payload(value, args[1].most, where)
         return _read(args[0], value, where)
     if origin in {Union, UnionType}:
         fitting = next((arg for arg in args if _may_be(arg, value)), None)
@@ -191,6 +193,20 @@ def _read(hint: Any, value: Any, where: str) -> Any:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(check_choice(value, tuple([member.value for member in hint]), parameter=where))
     return read(hint, value, where) if attrs.has(hint) else value
+
+
+def _read_payload(value: Any, bytes_max: int, where: str) -> bytes:
+    """
+    Return a value of JSON as arguments or data.
+
+    Raises:
+        PayloadError: naming the field.
+    """
+    try:
+        return encode_json(value, bytes_max=bytes_max)
+    except PayloadError as error:
+        path = f"{where}{error.path.removeprefix('$')}"
+        raise PayloadError(error.problem, path=path, limit=error.limit) from None
 
 
 def _read_list(hints: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
@@ -262,8 +278,7 @@ def read_query(cls: type[Any], query: Parameters, keys: set[str], **bound: Any) 
 
 
 def _read_text(kind: Kind, texts: list[str], where: str) -> Any:
-    if isinstance(kind, Optional):
-        kind = kind.kind
+    kind = bare(kind)
     if isinstance(kind, Many):
         return tuple([_read_text(kind.item, [text], where) for text in texts])
     if len(texts) > 1:

@@ -25,10 +25,10 @@ from queuehint.schema.kinds import (
     Many,
     Member,
     Number,
-    Optional,
     PathOf,
     Payload,
     Text,
+    bare,
 )
 from queuehint.values.hint import DEPTH_MAX, KEY_LENGTH_MAX, SEGMENT_BYTES_MAX
 from queuehint.values.spec import Priority
@@ -66,7 +66,7 @@ REFUSED: Final = {
     "403": "This user may not.",
     "404": "It is not there.",
     "409": "It is in another state, or there with other content.",
-    "413": "The body is too large.",
+    "413": "The body, or arguments or data in it, take too many bytes.",
     "415": "The body is no JSON.",
     "421": "The board answers for other hosts.",
     "429": "A limit of unfinished jobs is reached.",
@@ -203,7 +203,7 @@ def _of_kind(kind: Kind) -> Schema:
 
 def _in_query(kind: Kind) -> Schema:
     """Return the schema of a parameter of a query: one of several values, or one."""
-    kind = kind.kind if isinstance(kind, Optional) else kind
+    kind = bare(kind)
     if isinstance(kind, Many):
         return {"type": "array", "items": _in_query(kind.item)}
     if isinstance(kind, Member):
@@ -218,5 +218,5 @@ def _in_query(kind: Kind) -> Schema:
 
 
 def _in_path(kind: Kind) -> Schema:
-    kind = kind.kind if isinstance(kind, Optional) else kind
+    kind = bare(kind)
     return _in_query(kind.item if isinstance(kind, Many) else kind)

@@ -146,7 +146,11 @@ def _settled(reply: Any) -> Steps[Any]:
 
 
 def jobs(ask: Ask) -> Steps[op.Judged]:
-    """Order something of jobs by their ids: those of another scope are unknown, those ordered have it in their logs."""
+    """
+    Order something of jobs by their ids, and return a verdict for each id that was given, also if it was given before.
+
+    Those of another scope are unknown; those ordered have it in their logs.
+    """
     ids = tuple(dict.fromkeys(ask.asked.ids))
     if len(ids) > op.JOBS_AT_ONCE:
         raise InvalidJobError(f"ids: {len(ids)} in one request, limit {op.JOBS_AT_ONCE}")
@@ -161,7 +165,7 @@ def jobs(ask: Ask) -> Steps[op.Judged]:
     if notes:
         with suppress(BackendError):
             yield op.Post(tuple(notes))
-    found = tuple([verdicts.get(job_id, (op.Verdict.UNKNOWN, None)) for job_id in ids])
+    found = tuple([verdicts.get(job_id, (op.Verdict.UNKNOWN, None)) for job_id in ask.asked.ids])
     judged: op.Judged = yield from _settled(op.Judged(found, more=reply.more))
     return judged
 
@@ -282,7 +286,7 @@ def _of_jobs(name: str, asks: type[Any], summary: str, **fixed: Any) -> list[Rou
             path=f"/{name.replace('_', '-')}",
             answers=op.Judged,
             find=jobs,
-            summary=f"{summary} up to {op.JOBS_AT_ONCE} jobs; the verdicts are in the order of the ids.",
+            summary=f"{summary} up to {op.JOBS_AT_ONCE} jobs; there is a verdict for each id, in the order of the ids.",
             **row,
         ),
     ]
@@ -347,8 +351,8 @@ ORDERS: Final[tuple[Route, ...]] = (
         summary=f"Enqueue up to {JOBS_MAX} jobs, all or nothing; one that is there already changes nothing.",
     ),
     *_of_jobs("cancel", op.Cancel, "Cancel"),
-    *_of_jobs("redrive", op.Redrive, "Requeue, if it is dead,", waiting=False),
-    *_of_jobs("run_now", op.Redrive, "Make due now", waiting=True, downstream=False, drop_steps=False),
+    *_of_jobs("redrive", op.Redrive, "Requeue, if it is dead,", waiting=False, again=()),
+    *_of_jobs("run_now", op.Redrive, "Make due now", waiting=True, downstream=False, drop_steps=False, again=()),
     *_of_jobs("discard", op.Discard, "Give up, if it is dead,"),
     *_of_jobs("delete", op.Delete, "Drop the record of", versions=None),
     _of_place("pause", op.Pause, "filter", op.Marked, "Stop starts at or below a place."),

@@ -16,7 +16,6 @@ STATUSES: Final[tuple[tuple[type[QueueHintError], int], ...]] = (
     (errors.OutcomeUnknownError, 504),
     (errors.QueueFullError, 429),
     (errors.BackendError, 503),
-    (errors.PayloadError, 413),
     (errors.JobNotFoundError, 404),
     (errors.FlowNotFoundError, 404),
     (errors.ScheduleNotFoundError, 404),
@@ -56,11 +55,15 @@ def problem(status: int, error: str, detail: str, facts: dict[str, Any] | None =
 
 def status_of(error: QueueHintError) -> int:
     """
-    Return the status of an error.
+    Return the status of an error; of arguments or data 413 if they take too many bytes.
 
     >>> status_of(errors.JobNotFoundError("a")), status_of(errors.CycleError(["a"]))
     (404, 400)
+    >>> status_of(errors.PayloadError("set is not JSON")), status_of(errors.PayloadError("takes 9 bytes", limit=8))
+    (400, 413)
     """
+    if isinstance(error, errors.PayloadError) and error.limit is not None:
+        return 413
     return next(status for kind, status in STATUSES if isinstance(error, kind))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final
+from itertools import takewhile
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import attrs
 
@@ -16,14 +17,20 @@ from queuehint.values.hint import KEY_LENGTH_MAX
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.record_filter import ALL_RECORDS, RecordFilter
 from queuehint.values.report import FlowStats, Reason, Stats, TreeNode
-from queuehint.web.scope import is_within
+from queuehint.web.problems import Refused
+from queuehint.web.scope import is_own, is_within, pruned
 from queuehint.web.table import Ask, Route
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Cursor = Annotated[str, Text(8 * KEY_LENGTH_MAX)]
 COUNTED_MAX: Final = 10
 """How many questions count the records of a filter at most; each looks at 1 024 or more of them."""
 DEAD_PAGES: Final = 5
 MESSAGE_LENGTH: Final = 200
+NAMED_MAX: Final = 500
+"""How many jobs that an answer names are looked up, where it is not known whether they are of a scope."""
 _DIGITS: Final = re.compile(r"\d+")
 
 
@@ -218,42 +225,75 @@ def jobs(ask: Ask) -> Steps[Listed]:
 
 
 def _page(ask: Ask, wanted: RecordFilter, *, newest_first: bool = False) -> Steps[dict[str, Any]]:
-    """Read a page; in a scope its cursor is hidden, for it counts the jobs of all."""
+    """
+    Read a page; in a scope its cursor is hidden, for it counts the jobs of all.
+
+    Jobs of a flow, and those that wait for one, are looked at whatever their scope: there a cursor is returned only if
+    another record of the scope follows, as far as `QUESTIONS_MAX` questions look.
+    """
     cursor = ask.asked.cursor
     if ask.scope and cursor is not None:
-        cursor = ask.seal.reveal(cursor, parameter="cursor").decode()
+        cursor = ask.reveal(cursor, parameter="cursor").decode()
     page = yield from list_page(wanted, newest_first, ask.asked.limit, cursor)
     cursor = page.cursor
+    if ask.scope and cursor is not None and not wanted.is_by_path:
+        following = yield from list_page(wanted, newest_first, 1, cursor)
+        cursor = cursor if following or following.cursor is not None else None
     if ask.scope and cursor is not None:
-        cursor = ask.seal.hide(cursor.encode())
+        cursor = ask.hide(cursor.encode(), parameter="cursor")
+    ask.own.update([record.id for record in page])
     return {"jobs": tuple(page), "cursor": cursor}
+
+
+def lines(ask: Ask) -> Steps[op.Lines]:
+    """Read a page of lines; in a scope not the longest ones in one page, which are sought among those of all."""
+    if ask.scope and ask.asked.longest:
+        raise Refused(403, "out-of-scope", "longest looks at the lines of the whole namespace: leave it out in a scope")
+    found: op.Lines = yield ask.asked
+    return found
 
 
 def job(ask: Ask) -> Steps[JobRecord]:
     """Read a record; one of another scope is not there."""
-    records: tuple[JobRecord | None, ...] = (yield op.Get((ask.asked.job_id,))).records
+    record = yield from _one(ask, ask.asked.job_id)
+    parent = [] if record.spec.parent is None else [record.spec.parent]
+    yield from _find_own(ask, [*parent, *[edge.id for edge in record.spec.depends_on]])
+    return record
+
+
+def _one(ask: Ask, job_id: str) -> Steps[JobRecord]:
+    records: tuple[JobRecord | None, ...] = (yield op.Get((job_id,))).records
     (record,) = records
     if record is None or not is_within(record.spec, ask.scope):
-        raise JobNotFoundError(ask.asked.job_id)
+        raise JobNotFoundError(job_id)
+    ask.own.add(record.id)
     return record
+
+
+def _find_own(ask: Ask, named: Iterable[str]) -> Steps[None]:
+    """Note which of the jobs that an answer in a scope names are of the scope; at most `NAMED_MAX` are looked up."""
+    ids = tuple(dict.fromkeys([job_id for job_id in named if not is_own(job_id, ask.access, ask.own)]))[:NAMED_MAX]
+    yield from _look_up(ask, ids)
+
+
+def _look_up(ask: Ask, ids: tuple[str, ...]) -> Steps[None]:
+    """Note which of some jobs are of the scope."""
+    if ids:
+        records = (yield op.Get(ids)).records
+        ask.own.update([each.id for each in records if each is not None and is_within(each.spec, ask.scope)])
 
 
 def why(ask: Ask) -> Steps[Chain]:
     """Ask why a job waits; in a scope the chain ends before the first job of another, and no other is named."""
     if ask.scope:
-        yield from job(Ask(One(job_id=ask.asked.job_id), ask.access, ask.scheduler, ask.seal))
+        yield from _one(ask, ask.asked.job_id)
     chain: tuple[Reason, ...] = (yield op.Why(ask.asked.job_id, ask.asked.limit)).reasons
     if not ask.scope:
         return Chain(chain)
-    named = list(dict.fromkeys([name for reason in chain for name in (reason.job_id, *reason.jobs)]))
-    records = (yield op.Get(tuple(named))).records
-    own = {record.id for record in records if record is not None and is_within(record.spec, ask.scope)}
-    reasons: list[Reason] = []
-    for reason in chain:
-        if reason.job_id not in own:
-            break
-        reasons.append(attrs.evolve(reason, jobs=tuple([name for name in reason.jobs if name in own])))
-    return Chain(tuple(reasons))
+    # By their records and not by their ids: what is asked of them is about more than their names.
+    named = dict.fromkeys([name for reason in chain for name in (reason.job_id, *reason.jobs)])
+    yield from _look_up(ask, tuple(named))
+    return Chain(tuple(takewhile(lambda reason: reason.job_id in ask.own, chain)))
 
 
 def flow(ask: Ask) -> Steps[FlowPage]:
@@ -276,7 +316,7 @@ def dead(ask: Ask) -> Steps[DeadGroups]:
     after: op.Position | None = None
     for _ in range(DEAD_PAGES):
         page = yield op.List(wanted, newest_first=True, after=after, limit=op.LIST_MAX)
-        for record in page.records:
+        for record in pruned(page.records, ask.access):
             groups.setdefault(_likeness(record), []).append(record)
         after = page.after
         if after is None:
@@ -330,7 +370,7 @@ QUESTIONS: Final[tuple[Route, ...]] = (
         summary="Counts of the namespace, or of the records that pass a filter.",
     ),
     Route(name="tree", path="/tree", asks=op.Tree, answers=TreeNode, summary="Live counts of places."),
-    Route(name="lines", path="/lines", asks=op.ListLines, answers=op.Lines, summary="The longest lines."),
+    Route(name="lines", path="/lines", asks=op.ListLines, answers=op.Lines, find=lines, summary="The longest lines."),
     Route(name="jobs", path="/jobs", asks=Listing, answers=Listed, find=jobs, most=PAGED, summary="A page of records."),
     Route(
         name="job",

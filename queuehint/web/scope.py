@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any, Final
@@ -18,21 +20,29 @@ import attrs
 from queuehint import operations as op
 from queuehint.errors import InvalidJobError, shown
 from queuehint.schema.annotations import kind_of
-from queuehint.schema.kinds import Optional, PathOf, Value
+from queuehint.schema.kinds import PathOf, Value, bare
 from queuehint.values.event import Event
 from queuehint.values.hint import Path, is_prefix, key_of, meet, parse_key
 from queuehint.values.limit import LimitState
+from queuehint.values.outcome import JobError
 from queuehint.values.record import JobRecord
 from queuehint.values.report import PauseState, Reason
+from queuehint.values.signal import name_of
 from queuehint.values.spec import JobSpec
 from queuehint.web.forms import fields_of
 from queuehint.web.problems import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from queuehint.web.access import Access
 
 
 TAG_BYTES: Final = 16
+OF_DEPENDENCY: Final = "dependency_failed"
+"""The type of the error of a job that its dependency made fail; its message is a cause."""
+_NAMES_DEPENDENCY: Final = re.compile(r"dependency (\S+) ")
+"""How a cause begins that names a dependency; an id has no white space."""
 
 
 def forced(asked: Any, scope: Path) -> Any:
@@ -49,8 +59,7 @@ def forced(asked: Any, scope: Path) -> Any:
         return asked
     changes: dict[str, Any] = {}
     for name, hint in fields_of(type(asked)).items():
-        kind, value = kind_of(hint), getattr(asked, name)
-        kind = kind.kind if isinstance(kind, Optional) else kind
+        kind, value = bare(kind_of(hint)), getattr(asked, name)
         if isinstance(kind, PathOf):
             changes[name] = _within(value, scope)
         elif isinstance(kind, Value) and attrs.has(type(value)):
@@ -72,9 +81,22 @@ def is_within(spec: JobSpec, scope: Path) -> bool:
     return not scope or any(is_prefix(scope, claim.path) for claim in spec.claims)
 
 
+def is_own(job_id: str, access: Access, own: Collection[str] = ()) -> bool:
+    """
+    Return whether a job or a signal may be named: it was found to be of the scope, or its id is one that is made there.
+
+    Args:
+        own: the ids of jobs that were found to be.
+    """
+    return not access.scope or job_id in own or (name_of(job_id) or job_id).startswith(access.prefix)
+
+
 class Seal:
     """
     Hides positions that count the jobs or events of all: their holder gives them back as they are.
+
+    A position is hidden for one parameter and scope: where another is asked for it is not known, so that no error of
+    another parameter, and no user of another scope, reads it.
 
     Args:
         secret: what they are hidden by; a position of another one is refused.
@@ -85,12 +107,12 @@ class Seal:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
-    def hide(self, position: bytes) -> str:
+    def hide(self, position: bytes, *, parameter: str, scope: Path) -> str:
         """Return a position as text that says nothing."""
-        tag = self._tag(position)
+        tag = self._tag(position, parameter, scope)
         return urlsafe_b64encode(tag + self._mixed(position, tag)).rstrip(b"=").decode()
 
-    def reveal(self, text: str, *, parameter: str) -> bytes:
+    def reveal(self, text: str, *, parameter: str, scope: Path) -> bytes:
         """
         Return the position that `hide` has made a text of.
 
@@ -103,12 +125,13 @@ class Seal:
             packed = b""
         tag, mixed = packed[:TAG_BYTES], packed[TAG_BYTES:]
         position = self._mixed(mixed, tag)
-        if not hmac.compare_digest(tag, self._tag(position)):
+        if not hmac.compare_digest(tag, self._tag(position, parameter, scope)):
             raise InvalidJobError(f"{parameter} {shown(text)} is not one that this board has returned")
         return position
 
-    def _tag(self, position: bytes) -> bytes:
-        return hmac.digest(self._secret, position, "sha256")[:TAG_BYTES]
+    def _tag(self, position: bytes, parameter: str, scope: Path) -> bytes:
+        label = json.dumps([parameter, scope]).encode()
+        return hmac.digest(self._secret, label + b"\0" + position, "sha256")[:TAG_BYTES]
 
     def _mixed(self, text: bytes, tag: bytes) -> bytes:
         stream = hashlib.shake_256(self._secret + b"\0" + tag).digest(len(text))
@@ -116,66 +139,95 @@ class Seal:
 
 
 @singledispatch
-def pruned(value: Any, access: Access, *, shows: bool = False) -> Any:
+def pruned(value: Any, access: Access, *, shows: bool = False, own: Collection[str] = ()) -> Any:
     """
     Return an answer without what an access may not see.
 
     Args:
         shows: keep arguments, results and headers.
+        own: ids of jobs that were found to be of the scope.
     """
     if isinstance(value, tuple):
-        return tuple([pruned(item, access, shows=shows) for item in value])
+        return tuple([pruned(item, access, shows=shows, own=own) for item in value])
     if attrs.has(type(value)):
         changes = {}
         for name in fields_of(type(value)):
             found = getattr(value, name)
             if isinstance(found, tuple) or attrs.has(type(found)):
-                changes[name] = pruned(found, access, shows=shows)
+                changes[name] = pruned(found, access, shows=shows, own=own)
         return attrs.evolve(value, **changes) if changes else value
     return value
 
 
 @pruned.register(JobRecord)
-def _pruned_record(value: JobRecord, access: Access, *, shows: bool = False) -> JobRecord:
-    spec = pruned(value.spec, access, shows=shows)
-    return attrs.evolve(value, spec=spec, token=None, result=value.result if shows else None)
+def _pruned_record(value: JobRecord, access: Access, *, shows: bool = False, own: Collection[str] = ()) -> JobRecord:
+    changes = {
+        name: pruned(getattr(value, name), access, shows=shows, own=own) for name in ("spec", "errors", "history")
+    }
+    cause = _pruned_cause(value.cause, access, own)
+    return attrs.evolve(value, token=None, result=value.result if shows else None, cause=cause, **changes)
 
 
 @pruned.register(JobSpec)
-def _pruned_spec(value: JobSpec, access: Access, *, shows: bool = False) -> JobSpec:
+def _pruned_spec(value: JobSpec, access: Access, *, shows: bool = False, own: Collection[str] = ()) -> JobSpec:
     claims = tuple([claim for claim in value.claims if access.holds(claim.path)])
+    edges = tuple([edge for edge in value.depends_on if is_own(edge.id, access, own)])
+    parent = value.parent if value.parent is None or is_own(value.parent, access, own) else None
     arguments, headers = (value.arguments, value.headers) if shows else (b"", ())
-    return attrs.evolve(value, claims=claims, arguments=arguments, headers=headers)
+    return attrs.evolve(value, claims=claims, depends_on=edges, parent=parent, arguments=arguments, headers=headers)
 
 
 @pruned.register(Event)
-def _pruned_event(value: Event, access: Access, *, shows: bool = False) -> Event:
-    return attrs.evolve(value, claims=tuple([claim for claim in value.claims if access.holds(claim.path)]))
+def _pruned_event(value: Event, access: Access, *, shows: bool = False, own: Collection[str] = ()) -> Event:
+    claims = tuple([claim for claim in value.claims if access.holds(claim.path)])
+    cause, message = value.cause, value.error_message
+    if value.error_type == OF_DEPENDENCY:
+        message = _pruned_cause(message, access, own)
+    return attrs.evolve(value, claims=claims, cause=_pruned_cause(cause, access, own), error_message=message)
+
+
+@pruned.register(JobError)
+def _pruned_error(value: JobError, access: Access, *, shows: bool = False, own: Collection[str] = ()) -> JobError:
+    if value.type != OF_DEPENDENCY:
+        return value
+    return attrs.evolve(value, message=_without_name(value.message, access, own))
+
+
+def _pruned_cause(cause: str | None, access: Access, own: Collection[str]) -> str | None:
+    return None if cause is None else _without_name(cause, access, own)
+
+
+def _without_name(cause: str, access: Access, own: Collection[str]) -> str:
+    """Return a cause without the id of a dependency that is another's."""
+    found = _NAMES_DEPENDENCY.match(cause)
+    return cause if found is None or is_own(found[1], access, own) else f"dependency {cause[found.end() :]}"
 
 
 @pruned.register(Reason)
-def _pruned_reason(value: Reason, access: Access, *, shows: bool = False) -> Reason:
+def _pruned_reason(value: Reason, access: Access, *, shows: bool = False, own: Collection[str] = ()) -> Reason:
     """Leave out the place where it waits if that is another's, and what is said of workers and of others' users."""
     if not access.scope:
         return value
     key, selection = value.path_key, value.selection
-    is_own = key is None or meet(parse_key(key), access.scope)
+    if key is not None and not meet(parse_key(key), access.scope):
+        key = None
     if selection is not None and selection.path is not None and not meet(selection.path, access.scope):
         selection = None
-    return attrs.evolve(value, detail=None, path_key=key if is_own else None, selection=selection)
+    jobs = tuple([job_id for job_id in value.jobs if is_own(job_id, access, own)])
+    return attrs.evolve(value, detail=None, path_key=key, selection=selection, jobs=jobs)
 
 
 @pruned.register(op.Limits)
-def _pruned_limits(value: op.Limits, access: Access, *, shows: bool = False) -> op.Limits:
-    def is_own(state: LimitState) -> bool:
+def _pruned_limits(value: op.Limits, access: Access, *, shows: bool = False, own: Collection[str] = ()) -> op.Limits:
+    def is_of_scope(state: LimitState) -> bool:
         return state.limit.path is not None and access.holds(state.limit.path)
 
-    return value if not access.scope else op.Limits(tuple(filter(is_own, value.limits)))
+    return value if not access.scope else op.Limits(tuple(filter(is_of_scope, value.limits)))
 
 
 @pruned.register(op.Pauses)
-def _pruned_pauses(value: op.Pauses, access: Access, *, shows: bool = False) -> op.Pauses:
-    def is_own(state: PauseState) -> bool:
+def _pruned_pauses(value: op.Pauses, access: Access, *, shows: bool = False, own: Collection[str] = ()) -> op.Pauses:
+    def is_of_scope(state: PauseState) -> bool:
         return state.filter.path is not None and access.holds(state.filter.path)
 
-    return value if not access.scope else op.Pauses(tuple(filter(is_own, value.pauses)))
+    return value if not access.scope else op.Pauses(tuple(filter(is_of_scope, value.pauses)))

@@ -14,7 +14,7 @@ import attrs
 
 from queuehint.backends.steps import Steps
 from queuehint.schema.annotations import kind_of
-from queuehint.schema.kinds import Many, Optional, PathOf, Value
+from queuehint.schema.kinds import Many, PathOf, Value, bare
 from queuehint.values.hint import parse_key
 from queuehint.web.forms import fields_of
 
@@ -35,17 +35,33 @@ class Ask:
         access: of the one who asks.
         scheduler: of the namespace.
         seal: hides positions.
+        own: ids of jobs that were read and are of the scope; in a scope no others are named, unless they begin as those
+            that are made there.
     """
 
     asked: Any
     access: Access
     scheduler: Scheduler
     seal: Seal
+    own: set[str] = attrs.field(factory=set)
 
     @property
     def scope(self) -> Path:
         """The path below which all is."""
         return self.access.scope
+
+    def hide(self, position: bytes, *, parameter: str) -> str:
+        """Return a position as text that says nothing, for this parameter and scope alone."""
+        return self.seal.hide(position, parameter=parameter, scope=self.scope)
+
+    def reveal(self, text: str, *, parameter: str) -> bytes:
+        """
+        Return the position that `hide` has made a text of.
+
+        Raises:
+            InvalidJobError: it has made none of this text.
+        """
+        return self.seal.reveal(text, parameter=parameter, scope=self.scope)
 
 
 Answering: TypeAlias = Steps[Any] | Coroutine[Any, Any, Any]
@@ -106,8 +122,7 @@ class Route:
 
 def _bound(hint: Any, text: str) -> Any:
     """Return a parameter of a path in the form of a field: a filter by a path, a path, the only one of several."""
-    kind = kind_of(hint)
-    kind = kind.kind if isinstance(kind, Optional) else kind
+    kind = bare(kind_of(hint))
     if isinstance(kind, Value):
         return kind.cls(path=parse_key(text))
     if isinstance(kind, PathOf):

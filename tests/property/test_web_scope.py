@@ -2,28 +2,38 @@
 Scopes of a board: whatever happens in one, every answer in another one stays as it is.
 
 Two worlds with the same history in scope t1, one of them with a history in scope t2 besides; each question and order of
-t1 is answered alike in both, and no order of t1 changes a job of t2.
+t1 is answered alike in both, by the API and by the pages, and no order of t1 changes a job of t2. What hides a position
+is compared by its length. Bounds are small, so that answers are cut: where they are cut, a position would show.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuehint import FakeClock, Scheduler
+from queuehint import FakeClock, JobSpec, Scheduler
 from queuehint import operations as op
+from queuehint.backends.memory import MemoryBackend
+from queuehint.errors import DuplicateJobError, PathClosedError, QueueFullError
 from queuehint.values.event import EventFilter
+from queuehint.values.hint import Claim
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.web import Access, make_app
+from queuehint.web import orders as web_orders
+from queuehint.web import questions as web_questions
 from queuehint.web.board import ROUTES
 from queuehint.web.forms import parameters_of
+from queuehint.web.pages import PAGES
 from queuehint.web.scope import Seal
 from tests.web_client import Answer, WebClient
 
@@ -32,10 +42,14 @@ API = "/api/v1"
 NAMES = ("a", "b", "c")
 PLACES = ((), ("x",), ("x", "y"), ("z",))
 SCOPES = ("t1", "t2")
+SHARED = "a-flow-of-both"
+BUDGET = 10
+SEALED = re.compile(r"(?<=[=\"])[A-Za-z0-9_-]{32,}(?=[&\"])")
+"""What hides a position, in a page; and the names of its static files."""
 
 WHAT = (
     *("enqueue",) * 3,
-    *("later", "finish", "fail", "cancel", "redrive", "discard", "delete", "run-now"),
+    *("share", "later", "finish", "fail", "cancel", "redrive", "discard", "delete", "run-now"),
     *("pause", "resume", "close", "reopen", "sweep", "signal", "limit", "time"),
 )
 
@@ -69,6 +83,9 @@ class World:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.sched = Scheduler(clock=self.clock)
+        assert isinstance(self.sched.backend, MemoryBackend)
+        state = self.sched.backend.engine.state
+        state.options = attrs.evolve(state.options, budget=BUDGET)
         self.boards = {
             scope: WebClient(
                 make_app(
@@ -81,7 +98,13 @@ class World:
         }
 
     async def do(self, move: Move) -> Any:
-        """Do it, and return what was answered."""
+        """Do it and what follows from it, and return what was answered."""
+        found = await self._do(move)
+        while (await self.sched.backend.call(op.Tick())).more:
+            pass
+        return found
+
+    async def _do(self, move: Move) -> Any:
         scope, board = move.scope, self.boards[move.scope]
         job = f"{API}/jobs/{quote(f'{scope}/{move.name}', safe='')}"
         place = f"{API}/places/{':'.join((scope, *move.place))}"
@@ -99,8 +122,8 @@ class World:
             await self.sched.limit([scope, *move.place], 1, max_pending=2)
         elif move.what == "time":
             self.clock.advance(ms=10)
-            while (await self.sched.backend.call(op.Tick())).more:
-                pass
+        elif move.what == "share":
+            await self.share(move)
         else:
             await self.run(move)
         return None
@@ -120,6 +143,14 @@ class World:
             found |= {"delay_ms": 15, "key": f"{prefix}key", "policy": {"on_dead": "hold"}}
         return found
 
+    async def share(self, move: Move) -> None:
+        """Have the application enqueue a job of a flow that has jobs of both scopes, behind one of each."""
+        if move.other is None:
+            claims = (Claim((move.scope, *move.place)),)
+            spec = JobSpec(id=f"{move.scope}-of-all", task="save", claims=claims, flow=SHARED, pool=move.scope)
+            with suppress(PathClosedError, QueueFullError, DuplicateJobError):
+                await self.sched.submit([spec])
+
     async def run(self, move: Move) -> None:
         """Have a worker of the scope run the next job there."""
         call = self.sched.backend.call
@@ -138,16 +169,18 @@ class World:
 
 
 def plain(answer: Answer) -> Any:
-    """Return an answer as it is compared: what hides a position says nothing."""
+    """Return an answer as it is compared: of what hides a position its length."""
+    if answer.headers["content-type"].startswith("text/html"):
+        return answer.status, SEALED.sub(lambda match: str(len(match[0])), answer.text)
     found = answer.json
     if isinstance(found, dict) and found.get("cursor"):
-        found["cursor"] = "hidden"
+        found["cursor"] = len(found["cursor"])
     return answer.status, found
 
 
 def questions() -> Iterator[str]:
     """Yield questions of each row: with nothing, with what is in either scope."""
-    ids = [f"{scope}/{name}" for scope in SCOPES for name in NAMES] + ["t1/flow", "t2/flow"]
+    ids = [f"{scope}/{name}" for scope in SCOPES for name in NAMES] + ["t1/flow", "t2/flow", SHARED]
     values: dict[str, list[str]] = {
         "path": ["t1", "t1:x", "t2", "root"],
         "user": ["ann"],
@@ -156,7 +189,7 @@ def questions() -> Iterator[str]:
         "pool": ["t1", "t2"],
         "tag": ["eu"],
         "state": ["FAILED", "QUEUED", "FINISHED"],
-        "flow": ["t1/flow", "t2/flow"],
+        "flow": ["t1/flow", "t2/flow", SHARED],
         "waits_for": ids[:6],
         "parent": ids[:2],
         "depth": ["3"],
@@ -176,12 +209,20 @@ def questions() -> Iterator[str]:
                 if way[0] not in row.bind.values():
                     yield from [f"{path}?{name}={quote(value, safe='')}" for value in values.get(name, ())]
     yield f"{API}/openapi.json"
+    for page in PAGES:
+        if page.method == "GET":
+            of_page = [page.path.replace("{verb}", "cancel")]
+            if "{id}" in page.path:
+                of_page = [page.path.replace("{id}", quote(each, safe="")) for each in ids[:6]]
+            if "{key}" in page.path:
+                of_page = [page.path.replace("{key}", each) for each in ("t1", "t1:x", "t2")]
+            yield from of_page
 
 
 QUESTIONS = list(questions())
 
 
-def orders() -> Iterator[tuple[str, Any]]:
+def foreign_orders() -> Iterator[tuple[str, Any]]:
     """Yield orders of scope t1 on what is in scope t2."""
     job, place = quote("t2/a", safe=""), "t2:x"
     for row in ROUTES:
@@ -228,7 +269,7 @@ async def pages(board: WebClient) -> list[str]:
 
 async def told(world: World) -> list[Any]:
     """Return the events of scope t1 so far."""
-    begin = Seal(SECRET.encode()).hide(bytes(8))
+    begin = Seal(SECRET.encode()).hide(bytes(8), parameter="Last-Event-ID", scope=("t1",))
     count = len((await world.sched.backend.call(op.Follow(0, filters=(EventFilter(path=("t1",)),)))).events)
     answer = await world.boards["t1"].stream("/events", lambda text: text.count("data:") >= count, last_event_id=begin)
     return [json.loads(line[6:]) for line in answer.text.split("\n") if line.startswith("data: ")]
@@ -237,6 +278,16 @@ async def told(world: World) -> list[Any]:
 def records(world: World, scope: str) -> Any:
     found = world.sched.records.list_sync(path=[scope], limit=200)
     return [attrs.evolve(record, number=0, seq=0, version=0) for record in found]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_bounds() -> Iterator[None]:
+    """Cut what is counted after three records, and do none of the work that follows from an order with it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(op, "RECORDS_COUNTED_MAX", 1)
+        patch.setattr(web_questions, "COUNTED_MAX", 3)
+        patch.setattr(web_orders, "TICKS_MAX", 0)
+        yield
 
 
 @given(st.lists(moves, min_size=4, max_size=25))
@@ -255,7 +306,7 @@ def test_no_answer_of_a_scope_changes_with_another_scope(history: list[Move]) ->
         for mine, theirs in zip(await look(alone), await look(both), strict=True):
             assert mine == theirs
         before = records(both, "t2"), tuple(await both.sched.limits())
-        for path, asked in orders():
+        for path, asked in foreign_orders():
             answers = [plain(await world.boards["t1"].post(path, asked)) for world in (alone, both)]
             assert answers[0] == answers[1], path
         assert (records(both, "t2"), tuple(await both.sched.limits())) == before

@@ -89,10 +89,19 @@ async def test_basic_auth_with_malformed_base64_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "host, status",
-    [("localhost:8400", 200), ("LOCALHOST", 200), ("[::1]:8400", 200), ("evil.test", 421), ("", 421), ("[", 421)],
+    [
+        ("localhost:8400", 200),
+        ("LOCALHOST", 200),
+        ("[::1]:8400", 200),
+        ("[0:0:0:0:0:0:0:1]", 200),
+        ("board.example.com", 200),
+        ("evil.test", 421),
+        ("", 421),
+        ("[", 421),
+    ],
 )
 async def test_board_of_some_hosts_refuses_others(host: str, status: int) -> None:
-    client = board(Access(), hosts=["localhost", "::1"])
+    client = board(Access(), hosts=["localhost", "[0:0::1]", "Board.Example.com"])
     assert (await client.get("/", host=host)).status == status
 
 
@@ -145,6 +154,14 @@ async def test_label_is_in_the_title() -> None:
         ([Scheduler()], {"read_only": 1}, "read_only must be"),
         ([Scheduler()], {"label": ""}, "label is empty"),
         ([Scheduler()], {"colour": "pink"}, "colour must be one of red"),
+        ([Scheduler()], {"hosts": "board.example.com"}, "hosts must be a list, got str"),
+        ([Scheduler()], {"hosts": []}, "hosts is empty"),
+        ([Scheduler()], {"hosts": ["a.test", 7]}, r"hosts\[1\] must be str, got int: 7"),
+        ([Scheduler()], {"hosts": ["a.test:8400"]}, r"hosts\[0\] must be .* without scheme and port, .*'a.test:8400'"),
+        ([Scheduler()], {"hosts": ["https://a.test"]}, "hosts.* got 'https://a.test'"),
+        ([Scheduler()], {"hosts": ["*"]}, r"hosts.* got '\*'"),
+        ([Scheduler()], {"hosts": [""]}, "hosts.* got ''"),
+        ([Scheduler()], {"hosts": ["a" * 254]}, "hosts.* must be the name"),
     ],
 )
 def test_bad_option_of_a_board_is_refused_by_name(schedulers: list[Any], options: Any, named: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,6 +39,12 @@ def blocks(text: str) -> list[dict[str, str]]:
 
 def told(text: str) -> list[Any]:
     return [json.loads(block["data"]) for block in blocks(text) if "data" in block and "event" not in block]
+
+
+async def turns() -> None:
+    """Let all go on that waits for no time."""
+    for _ in range(200):
+        await asyncio.sleep(0)
 
 
 def has(count: int) -> Any:
@@ -183,21 +190,50 @@ async def test_tick_follows_missed_events(sched: Scheduler, board: WebClient, mo
 async def test_streams_of_a_process_share_one_reader_and_leave_nothing_behind(
     sched: Scheduler, board: WebClient
 ) -> None:
-    asked = []
+    begun, at_once, is_held = set[int](), 0, False
+    all_begun, asked, may_answer = asyncio.Event(), asyncio.Event(), asyncio.Event()
     call = sched.backend.call
 
-    async def counted(operation: Any) -> Any:
-        asked.append(type(operation).__name__)
+    async def held(operation: Any) -> Any:
+        nonlocal at_once
+        if is_held and hasattr(operation, "filters"):
+            at_once += 1
+            asked.set()
+            await may_answer.wait()
         return await call(operation)
 
-    sched.backend.call = counted  # type: ignore[method-assign]
-    tasks = [asyncio.create_task(board.stream("/live", lambda text: "changed" in text)) for _ in range(8)]
-    await asyncio.sleep(0.1)
-    before = len(asked)
-    await asyncio.sleep(0.3)
-    assert len(asked) - before <= 8, "8 pages, one reader"
+    def is_enough(number: int, text: str) -> bool:
+        if "\n\n" in text:
+            begun.add(number)
+            if len(begun) == 8:
+                all_begun.set()
+        return "changed" in text
+
+    sched.backend.call = held  # type: ignore[method-assign]
+    tasks = [asyncio.create_task(board.stream("/live", partial(is_enough, number))) for number in range(8)]
+    await all_begun.wait()
+    await turns()  # each reads to the end of the log by itself, and then with the others
+    is_held = True
     await sched.submit([spec("a", "doc1")])
+    await asked.wait()
+    await turns()
+    assert at_once == 1, "8 pages, one reader"
+    may_answer.set()
     await asyncio.gather(*tasks)
+    app: Any = board.app
+    assert app.board.streams == 0
+
+
+@pytest.mark.parametrize("path", ["/events", "/live"])
+async def test_head_of_a_stream_is_answered_at_once(sched: Scheduler, board: WebClient, path: str) -> None:
+    async def away(_: object) -> Any:
+        raise AssertionError("a stream was opened")
+
+    sched.backend.call = away  # type: ignore[method-assign,assignment]
+    answer = await board.ask("HEAD", f"{path}?path=doc1&after=0")
+    assert (answer.status, answer.body, "content-length" in answer.headers) == (200, b"", False)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert (await board.ask("HEAD", f"{path}?after=x")).status == 400
     app: Any = board.app
     assert app.board.streams == 0
 

@@ -161,6 +161,29 @@ async def test_bad_body_is_refused_by_name(
     assert named in answer.json["detail"]
 
 
+@pytest.mark.parametrize(
+    "arguments, status, named",
+    [
+        ({"text": "x" * 2**20}, 413, "body.jobs[0].arguments: takes 1048587 bytes as JSON, limit 1048576"),
+        ({"text": "x\ud800"}, 400, "body.jobs[0].arguments.text: string holds '\\ud800'"),
+        ({"big": 10**4299}, 200, ""),
+    ],
+)
+async def test_large_arguments_are_told_from_wrong_ones(
+    board: WebClient, arguments: Any, status: int, named: str
+) -> None:
+    answer = await board.post(f"{API}/jobs", {"jobs": [body("a", arguments=arguments)]})
+    assert answer.status == status
+    assert named in answer.json.get("detail", "")
+    data = await board.post(f"{API}/signals/s", {"data": arguments})
+    assert data.status == status
+
+
+async def test_rerun_of_jobs_is_no_part_of_a_redrive(board: WebClient) -> None:
+    answer = await board.post(f"{API}/redrive", {"ids": ["a"], "again": [1]})
+    assert (answer.status, "has no field 'again'" in answer.json["detail"]) == (400, True)
+
+
 async def test_orders_on_a_job_are_logged_and_written_into_it(
     sched: Scheduler, board: WebClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -188,11 +211,16 @@ async def test_order_that_a_job_refuses_or_that_is_not_there_says_so(sched: Sche
     assert (await sched.get("a")).logs == ("made due by ann on the board",)
 
 
-async def test_order_on_several_jobs_answers_each(sched: Scheduler, board: WebClient) -> None:
+async def test_order_on_several_jobs_answers_each(
+    sched: Scheduler, board: WebClient, caplog: pytest.LogCaptureFixture
+) -> None:
     await sched.submit([spec("a"), spec("b")])
+    caplog.set_level(logging.INFO, "queuehint.board")
     answer = (await board.post(f"{API}/cancel", {"ids": ["b", "gone", "a", "b"], "reason": "no more"})).json
-    assert answer["verdicts"] == [["done", "CANCELED"], ["unknown", None], ["done", "CANCELED"]]
+    assert answer["verdicts"] == [["done", "CANCELED"], ["unknown", None], ["done", "CANCELED"], ["done", "CANCELED"]]
     assert (await sched.get("a")).cause == "no more"
+    assert (await sched.get("b")).logs == ("canceled by ann on the board",)
+    assert [log.__dict__["count"] for log in caplog.records if log.name == "queuehint.board"] == [2]
     refused = await board.post(f"{API}/cancel", {"ids": [f"{n}" for n in range(129)]})
     assert (refused.status, refused.json["detail"]) == (400, "ids: 129 in one request, limit 128")
 

@@ -6,16 +6,18 @@ import json
 from typing import Any
 from urllib.parse import quote
 
+import attrs
 import pytest
 
-from queuehint import JobSpec, JobState, Scheduler
+from queuehint import Dependency, JobSpec, JobState, Scheduler
 from queuehint import operations as op
 from queuehint.errors import InvalidJobError
+from queuehint.values.event import Event, EventKind
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import Reason, ReasonKind
-from queuehint.web import Access, make_app
+from queuehint.web import Access, make_app, orders, questions
 from queuehint.web.scope import Seal, pruned
 from tests.web_client import WebClient
 
@@ -153,14 +155,14 @@ async def test_scoped_events_are_listed_and_hide_their_numbers(sched: Scheduler,
     await sched.submit([spec("lost", ("t1",))])
     async with sched.events():
         await sched.submit([spec("b", ("t2",)), spec("a", ("t1",), ("t2",))])
-    begin = Seal(b"secret").hide(bytes(8))
+    begin = Seal(b"secret").hide(bytes(8), parameter="Last-Event-ID", scope=("t1",))
     answer = await board.stream("/events", lambda text: text.count("data:") > 1, last_event_id=begin)
     missed, event = [json.loads(line[6:]) for line in answer.text.split("\n") if line.startswith("data: ")]
     assert missed == {"count": None}
     assert (event["id"], [claim["path"] for claim in event["claims"]]) == ("a", [["t1"]])
     assert not {"at", "number"} & event.keys()
     last = [line[4:] for line in answer.text.split("\n") if line.startswith("id: ")][-1]
-    assert Seal(b"secret").reveal(last, parameter="id") == (3).to_bytes(8, "big")
+    assert Seal(b"secret").reveal(last, parameter="Last-Event-ID", scope=("t1",)) == (3).to_bytes(8, "big")
     assert (await board.get("/events", last_event_id="3")).status == 400
 
 
@@ -173,6 +175,18 @@ async def test_openapi_description_lists_only_permitted_requests(board: WebClien
 
 def reason(**more: Any) -> Reason:
     return Reason(job_id="a", state=JobState.QUEUED, kind=ReasonKind.PAUSED, detail="3 workers", **more)
+
+
+def test_event_names_no_job_of_another_scope() -> None:
+    cause = "dependency t2/x has failed"
+    event = Event(at=1, at_ms=0, kind=EventKind.FAILED, id="a", number=1, old=None, new=None, cause=cause)
+    assert pruned(event, T1).cause == "dependency has failed"
+    for error_type, message in (("dependency_failed", "dependency has failed"), ("KeyError", cause)):
+        found = pruned(attrs.evolve(event, error_type=error_type, error_message=cause), T1)
+        assert found.error_message == message
+    own = attrs.evolve(event, cause="dependency t1/x has failed")
+    assert pruned(own, T1) == own
+    assert pruned(event, Access()) == event
 
 
 def test_reason_names_no_place_of_another_scope() -> None:
@@ -191,12 +205,88 @@ def test_answers_without_scope_stay_as_they_are() -> None:
 
 def test_seal_hides_the_same_position_alike_and_others_otherwise() -> None:
     one, other = Seal(b"one"), Seal(b"other")
-    assert one.hide(b"7") == one.hide(b"7") != one.hide(b"8")
-    assert one.reveal(one.hide(b""), parameter="at") == b""
+    at: dict[str, Any] = {"parameter": "at", "scope": ("t1",)}
+    hidden = one.hide(b"7", **at)
+    assert one.hide(b"7", **at) == hidden != one.hide(b"8", **at)
+    assert (one.reveal(one.hide(b"", **at), **at), one.reveal(hidden, **at)) == (b"", b"7")
     with pytest.raises(InvalidJobError, match="at 'x' is not one that this board has returned"):
-        one.reveal("x", parameter="at")
-    with pytest.raises(InvalidJobError):
-        other.reveal(one.hide(b"7"), parameter="at")
+        one.reveal("x", **at)
+    for seal, asked in ((other, at), (one, at | {"parameter": "to"}), (one, at | {"scope": ("t2",)})):
+        with pytest.raises(InvalidJobError):
+            seal.reveal(hidden, **asked)
+
+
+async def test_position_of_one_parameter_is_none_of_another(sched: Scheduler, board: WebClient) -> None:
+    await sched.submit([spec(f"{n}", ("t1",)) for n in range(2)])
+    cursor = (await board.get(f"{API}/jobs?limit=1")).json["cursor"]
+    event = (await board.stream("/events", lambda text: "\n\n" in text)).text.removeprefix("id: ").strip()
+    for target, headers in ((f"/events?after={cursor}", {}), ("/events", {"last_event_id": cursor})):
+        answer = await board.get(target, **headers)
+        assert (answer.status, answer.json["detail"]) == (
+            400,
+            f"Last-Event-ID {cursor!r} is not one that this board has returned",
+        )
+    assert (await board.get(f"{API}/jobs?limit=1&cursor={event}")).status == 400
+
+
+async def test_counts_and_sweeps_in_a_scope_name_no_position(
+    sched: Scheduler, board: WebClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(op, "RECORDS_COUNTED_MAX", 1)
+    monkeypatch.setattr(questions, "COUNTED_MAX", 2)
+    monkeypatch.setattr(orders, "TICKS_MAX", 0)
+    await sched.submit([spec(f"{n}", ("t1",)) for n in range(1000)])
+    counts = (await board.get(f"{API}/stats")).json
+    assert (counts["total"], counts["complete"], "after" in counts) == (2, False, False)
+    swept = (await board.post(f"{API}/places/t1/cancel")).json
+    assert (swept["more"], "number" in swept) == (True, False)
+    everything = WebClient(make_app(sched, auth=lambda _: Access()))
+    assert (await everything.get(f"{API}/stats?path=t1")).json["after"] is not None
+
+
+async def test_record_omits_names_of_jobs_of_another_scope(sched: Scheduler, board: WebClient) -> None:
+    edges = [Dependency("other", when="done"), Dependency("own", when="done"), Dependency("signal:t1/s")]
+    await sched.submit([spec("other", ("t2",)), spec("own", ("t1",)), spec("child", ("t1",), parent="other")])
+    await sched.submit([spec("a", ("t1",), depends_on=tuple(edges)), spec("b", ("t1",), depends_on=tuple(edges[:1]))])
+    for job_id, when in (("c", "failure"), ("d", "must")):
+        await sched.submit([spec(job_id, ("t1",), depends_on=(Dependency("other", when=when),))])  # type: ignore[arg-type]
+    await sched.handle("other").cancel()
+    assert [edge["id"] for edge in (await board.get(f"{API}/jobs/a")).json["spec"]["depends_on"]] == [
+        "own",
+        "signal:t1/s",
+    ]
+    assert (await board.get(f"{API}/jobs/child")).json["spec"]["parent"] is None
+    assert (await sched.get("c")).cause == "dependency other was canceled"
+    job = (await board.get(f"{API}/jobs/c")).json
+    assert (job["cause"], job["spec"]["depends_on"]) == ("dependency was canceled", [])
+    (dead,) = (await board.get(f"{API}/dead")).json["groups"]
+    assert (dead["error_type"], dead["message"], dead["ids"]) == ("dependency_failed", "dependency was canceled", ["d"])
+    assert (await board.get(f"{API}/jobs/d")).json["errors"][0]["message"] == "dependency was canceled"
+    assert "other" not in (await board.get(f"{API}/jobs")).text
+    assert "other" in (await WebClient(make_app(sched, auth=lambda _: Access())).get(f"{API}/jobs")).text
+
+
+async def test_wait_for_a_signal_of_the_scope_names_it(sched: Scheduler, board: WebClient) -> None:
+    await sched.submit([spec("a", ("t1",), depends_on=(Dependency("signal:t1/s"),))])
+    await sched.submit([spec("b", ("t1", "x"), depends_on=(Dependency("signal:all"),))])
+    for job_id, named in (("a", ["signal:t1/s"]), ("b", [])):
+        (reason,) = (await board.get(f"{API}/jobs/{job_id}/why")).json["reasons"]
+        assert (reason["kind"], reason["jobs"]) == ("signal", named)
+
+
+async def test_flow_of_several_scopes_ends_with_its_last_job(sched: Scheduler, board: WebClient) -> None:
+    await sched.submit([spec("a", ("t1",), flow="f"), spec("b", ("t2",), flow="f")])
+    for target in ("/jobs?flow=f&limit=1", "/flows/f?limit=1"):
+        page = (await board.get(API + target)).json
+        assert ([job["id"] for job in page["jobs"]], page["cursor"]) == (["a"], None)
+    await sched.submit([spec("c", ("t1",), flow="f")])
+    assert (await board.get(f"{API}/jobs?flow=f&limit=1")).json["cursor"] is not None
+
+
+async def test_longest_lines_of_all_are_refused_in_a_scope(board: WebClient) -> None:
+    answer = await board.get(f"{API}/lines?longest=true")
+    assert (answer.status, answer.json["error"]) == (403, "out-of-scope")
+    assert (await board.get(f"{API}/lines")).status == 200
 
 
 async def test_dead_jobs_are_grouped_by_common_fields(sched: Scheduler) -> None:

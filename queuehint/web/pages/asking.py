@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 def records(ask: Ask) -> Steps[op.Got]:
     """Read records; those of another scope are not there."""
     found = (yield ask.asked).records
-    return op.Got(tuple([each if each is not None and is_within(each.spec, ask.scope) else None for each in found]))
+    own = tuple([each if each is not None and is_within(each.spec, ask.scope) else None for each in found])
+    ask.own.update([each.id for each in own if each is not None])
+    return op.Got(own)
 
 
 ROWS: Final = {
@@ -50,7 +52,7 @@ async def ask(asker: Asker, name: str, asked: Any) -> Any:
     CHECKS[name](asked)
     asked_for = Ask(asked, asker.access, asker.scheduler, asker.board.seal)
     found = await asker.board.stores[asker.namespace].run(row.find(asked_for))
-    return pruned(found, asker.access)
+    return pruned(found, asker.access, own=asked_for.own)
 
 
 async def by_id(asker: Asker, ids: Sequence[str]) -> dict[str, JobRecord]:
