@@ -260,7 +260,7 @@ def test_of_two_workers_one_leads_and_the_other_one_is_ready_to(url: str, run: C
     first.send_signal(signal.SIGTERM)
     assert first.wait(LIMIT_S) == 0
     assert not lives(leader)
-    assert leader_of(sched) in run_by(second), "at once"
+    until_sync(lambda: leader_of(sched) in run_by(second), "the other one leads", LIMIT_S)
     assert edit.enqueue_sync("doc").result_sync(timeout=LIMIT_S) == "doc"
 
 
