@@ -29,7 +29,7 @@ ALL = (
     "simulation",
     "traces",
 )
-MODULES = (*ALL, "api", "postgres_peers", "takeover")
+MODULES = (*ALL, "api", "board", "postgres_peers", "takeover")
 """Each has `run(report, *, quick)`; that of redis takes more. `api` is a part of `memory`."""
 
 

@@ -38,7 +38,9 @@ PING_S: Final = 15.0
 DEBOUNCE_S: Final = 0.25
 """A tick comes so long after the first event that it stands for."""
 TICKS_S: Final = 1.0
-"""Ticks are at least so far apart."""
+"""Ticks of a stream are at least so far apart."""
+TICKS_PER_S: Final = 10
+"""All streams of a board tick at most so often: each tick has a page asked for."""
 SPREAD: Final = 1.5
 """A tick comes up to so many times later, so that the pages that follow one event do not all ask at once."""
 TICK: Final[tuple[Any, ...]] = ({}, "changed")
@@ -98,6 +100,11 @@ class Opening:
         self._wanted = wanted
         self.first = self._stream(after)
 
+    @property
+    def streams(self) -> int:
+        """How many streams the board has open."""
+        return self._asker.board.streams
+
     def now(self) -> EventStream:
         """Return a stream of what happens from now on."""
         return self._stream(None)
@@ -152,8 +159,14 @@ class Ticks:
         if is_quiet:
             return
         now_s = asyncio.get_running_loop().time
-        await asyncio.sleep(max(DEBOUNCE_S, self._ticked_s + TICKS_S - now_s()) * random.uniform(1, SPREAD))
+        due_s = self._ticked_s + apart_s(self._opening.streams)
+        await asyncio.sleep(max(DEBOUNCE_S, due_s - now_s()) * random.uniform(1, SPREAD))
         self.stream, self.about, self._ticked_s = self._opening.now(), TICK, now_s()
+
+
+def apart_s(streams: int) -> float:
+    """Return how far ticks of a stream are apart at least while so many are open."""
+    return max(TICKS_S, streams / TICKS_PER_S)
 
 
 async def _is_quiet(stream: EventStream) -> bool:

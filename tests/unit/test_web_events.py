@@ -136,6 +136,12 @@ async def test_ticks_of_a_busy_store_read_few_events(
     assert answer.text.count("changed") == ticks
 
 
+def test_all_streams_together_have_a_bounded_rate_of_ticks() -> None:
+    for streams in range(1, events.STREAMS_MAX + 1):
+        assert events.apart_s(streams) >= events.TICKS_S
+        assert streams / events.apart_s(streams) <= events.TICKS_PER_S
+
+
 async def test_tick_follows_each_event_even_between_ticks(
     sched: Scheduler, board: WebClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
