@@ -90,6 +90,10 @@ proof: $(STAMP)/test ## Check the proofs of the order rule by Coq, and compare t
 	$(MAKE) -C proof all check
 	QUEUEHINT_REQUIRE_PROOF=1 $(BIN)/python -m pytest -q -n 0 tests/proof -m "not nightly" $(ARGS)
 
+# The schemas are in the wheel. actionlint looks closer at workflows, but no wheel has it: its package fetches a program from
+# elsewhere as it is built.
+SCHEMA = $(BIN)/check-jsonschema --builtin-schema vendor
+
 .PHONY: lint
 lint: $(STAMP)/dev ## Check style, formatting, imports between rooms, spelling, entries of the changelog.
 	$(BIN)/ruff check
@@ -99,6 +103,11 @@ lint: $(STAMP)/dev ## Check style, formatting, imports between rooms, spelling, 
 	$(BIN)/validate-pyproject pyproject.toml
 	$(BIN)/towncrier build --draft --version next >/dev/null
 	$(BIN)/zizmor --offline --quiet .github
+	$(SCHEMA).github-workflows .github/workflows/*.yml
+	$(SCHEMA).github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	$(SCHEMA).dependabot .github/dependabot.yml
+	$(SCHEMA).readthedocs .readthedocs.yaml
+	$(SCHEMA).citation-file-format CITATION.cff
 
 .PHONY: type
 type: $(STAMP)/dev ## Check types: mypy on all the code, pyright on what users see.
