@@ -21,6 +21,8 @@ from tests.web.world import World
 
 T = TypeVar("T")
 
+PLAIN_HOST = "board.test"
+"""A name of this machine that a browser does not trust as it does the loopback address."""
 ARGUMENTS = [
     "--headless",
     "--no-sandbox",
@@ -30,6 +32,7 @@ ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    f"--host-resolver-rules=MAP {PLAIN_HOST} 127.0.0.1",
 ]
 EVERYTHING = Access(name="ann", write=True, arguments=True)
 

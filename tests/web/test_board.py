@@ -11,8 +11,9 @@ import pytest
 
 from queuehint import Claim, JobSpec, JobState
 from queuehint.web import Access
+from tests.proxy import Proxy
 from tests.servers import Server, find_servers, until, why_no_server
-from tests.web.served import Served, axe
+from tests.web.served import PLAIN_HOST, Served, axe
 from tests.web.world import World, failed, seed
 
 PAGES = {
@@ -58,18 +59,18 @@ async def ids(world: World) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def page_of(browser: Any, served: Served, **options: Any) -> Iterator[Any]:
-    """Open a page, which must not log an error."""
-    context = browser.new_context(base_url=served.url, **options)
+def page_of(browser: Any, served: Served, *, expected: tuple[str, ...] = (), **options: Any) -> Iterator[Any]:
+    """Open a page, which must not log an error but those that are expected."""
+    context = browser.new_context(**{"base_url": served.url, **options})
     page = context.new_page()
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(30_000)
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda said: problems.append(said.text) if said.type in {"error", "warning"} else None)
     page.on("dialog", lambda dialog: problems.append(f"dialog {dialog.message}"))
     yield page
     context.close()
-    known = ("the server responded with a status of 404", "the server responded with a status of 503")
+    known = ("the server responded with a status of 404", "the server responded with a status of 503", *expected)
     assert [text for text in problems if not any(each in text for each in known)] == []
 
 
@@ -80,6 +81,34 @@ def text_of(page: Any, selector: str) -> str:
 def shows(page: Any, selector: str, text: str) -> None:
     """Wait until an element shows a text."""
     page.locator(selector, has_text=text).first.wait_for()
+
+
+HIDE = """hidden => {
+    Object.defineProperty(document, 'hidden', {configurable: true, get: () => hidden});
+    document.dispatchEvent(new Event('visibilitychange'));
+}"""
+"""A browser says so of a tab that is behind another one; one without windows has none of these."""
+FOLLOW = """() => {
+    window.followed = {ids: [], jobs: [], missed: 0, begun: 0};
+    const source = new EventSource("/events?kinds=enqueued");
+    source.onopen = () => { followed.begun += 1; };
+    source.onmessage = event => {
+        followed.ids.push(Number(event.lastEventId));
+        followed.jobs.push(JSON.parse(event.data).id);
+    };
+    source.addEventListener('missed', () => { followed.missed += 1; });
+}"""
+"""Follow the events as a page of an application does."""
+
+
+def opened_tab(context: Any, *, is_shown: bool) -> Any:
+    page = context.new_page()
+    page.set_default_timeout(30_000)
+    page.goto("/")
+    shows(page, "#live", "live")
+    if not is_shown:
+        page.evaluate(HIDE, True)
+    return page
 
 
 # --- what holds on every page ----------------------------------------------------------------------------------------
@@ -264,6 +293,80 @@ def test_a_page_survives_its_store(browser: Any) -> None:
             assert text_of(page, "#away") == ""
 
 
+def test_eight_tabs_survive_their_store(browser: Any) -> None:
+    if not find_servers():
+        pytest.skip(why_no_server())
+    with Server(appendonly="yes", appendfsync="always") as store:
+
+        async def made() -> World:
+            world = World(store.url, patience=0.5)
+            await world.enqueue(world.snapshot, "doc1")
+            return world
+
+        async def more(world: World) -> None:
+            await world.enqueue(world.snapshot, "doc2")
+
+        with Served(made) as served:
+            context = browser.new_context(base_url=served.url)
+            tabs = [opened_tab(context, is_shown=number == 7) for number in range(8)]
+            store.kill()
+            for tab in tabs:
+                tab.evaluate("htmx.trigger(document.body, 'done')")
+            for tab in tabs:
+                shows(tab, "#away", "The store does not answer.")
+                assert text_of(tab, ".tile.ready .count") == "1", "what was there is there"
+            store.restart()
+            for tab in tabs:
+                tab.locator("#away .notice").wait_for(state="detached")
+                assert text_of(tab, ".tile.ready .count") == "1"
+            shows(tabs[-1], "#live", "live")
+            served.run(more)
+            shows(tabs[-1], ".tile.ready .count", "2")
+            for tab in tabs[:-1]:
+                tab.evaluate(HIDE, False)
+                shows(tab, ".tile.ready .count", "2")
+                tab.evaluate(HIDE, True)
+            context.close()
+
+
+def test_cut_stream_goes_on_behind_its_last_event(browser: Any) -> None:
+    made: list[str] = []
+
+    async def more(world: World) -> None:
+        made.append((await world.enqueue(world.send_mail, "someone", "News")).id)
+
+    with Served(seeded) as served, Proxy(served.port) as proxy:
+        known, address = ("net::ERR_", "htmx:sse:error"), f"http://127.0.0.1:{proxy.port}"
+        with page_of(browser, served, expected=known, base_url=address) as page:
+            begun: list[Any] = []
+            page.on("request", lambda request: begun.append(request) if "/live" in request.url else None)
+            page.goto("/")
+            shows(page, "#live", "live")
+            page.evaluate(FOLLOW)
+            page.wait_for_function("followed.begun")
+            for number in range(1, 3):
+                served.run(more)
+                page.wait_for_function("count => followed.ids.length >= count", arg=3 * number - 2)
+                last = page.evaluate("followed.ids")[-1]
+                proxy.refuse()
+                proxy.rst()
+                shows(page, "#live", "reconnecting")
+                # What happens while there is no connection.
+                served.run(more)
+                served.run(more)
+                proxy.heal()
+                shows(page, "#live", "live")
+                # A tick may not have come before the cut.
+                assert 0 < int(begun[-1].headers["last-event-id"]) <= last
+                page.wait_for_function("count => followed.ids.length >= count", arg=3 * number)
+            ids = page.evaluate("followed.ids")
+            assert page.evaluate("followed.jobs") == made, "none is missed, none is there twice"
+            assert ids == [*range(ids[0], ids[0] + len(made))]
+            assert page.evaluate("followed.missed") == 0
+            assert page.evaluate("followed.begun") >= 3
+            shows(page, ".tile.ready .count", str(9 + len(made)))
+
+
 def test_a_page_goes_on_when_its_board_comes_back(browser: Any) -> None:
     with Served(seeded) as served:
         context = browser.new_context()
@@ -280,20 +383,7 @@ def test_a_page_goes_on_when_its_board_comes_back(browser: Any) -> None:
 def test_eight_tabs_are_open_at_once(browser: Any) -> None:
     with Served(seeded) as served:
         context = browser.new_context(base_url=served.url)
-        hide = """hidden => {
-            Object.defineProperty(document, 'hidden', {configurable: true, get: () => hidden});
-            document.dispatchEvent(new Event('visibilitychange'));
-        }"""
-        tabs = []
-        for number in range(8):
-            page = context.new_page()
-            page.set_default_timeout(10_000)
-            page.goto("/")
-            shows(page, "#live", "live")
-            tabs.append(page)
-            # A browser says so of a tab that is behind another one; this one has no windows.
-            if number < 7:
-                page.evaluate(hide, True)
+        tabs = [opened_tab(context, is_shown=number == 7) for number in range(8)]
 
         async def more(world: World) -> int:
             return len(await world.claim("worker-1", 4))
@@ -301,7 +391,7 @@ def test_eight_tabs_are_open_at_once(browser: Any) -> None:
         running = 6 + served.run(more)
         assert running > 6
         shows(tabs[-1], ".tile.started .count", str(running))
-        tabs[0].evaluate(hide, False)
+        tabs[0].evaluate(HIDE, False)
         shows(tabs[0], ".tile.started .count", str(running))
         context.close()
 
@@ -366,6 +456,21 @@ def test_all_works_without_a_script(browser: Any) -> None:
         shows(page, "main", "snapshot is enqueued as")
         page.get_by_role("link", name="Back").click()
         shows(page, "h1", "snapshot")
+
+
+def test_orders_without_a_script_are_taken_by_plain_http(browser: Any) -> None:
+    # There browsers send no Sec-Fetch-Site, so the origin of the form counts.
+    with Served(seeded) as served:
+        address = f"http://{PLAIN_HOST}:{served.port}"
+        known = ("The Cross-Origin-Opener-Policy header has been ignored",)
+        with page_of(browser, served, expected=known, base_url=address, java_script_enabled=False) as page:
+            sent: list[Any] = []
+            page.on("request", lambda request: sent.append(request) if request.method == "POST" else None)
+            page.goto("/limits")
+            page.get_by_role("button", name=re.compile("^Resume$")).click()
+            shows(page, "main", "doc4 goes on.")
+            said = sent[0].all_headers()
+            assert (said.get("sec-fetch-site"), said["origin"]) == (None, address)
 
 
 def test_a_read_only_board_offers_nothing_that_changes_something(browser: Any) -> None:
