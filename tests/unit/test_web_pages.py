@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import json
 import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import quote, urlencode
 
 import pytest
 
 import queuehint.web
-from queuehint import JobSpec, JobState, Signal
-from queuehint.errors import BackendUnavailableError
+from queuehint import Claim, JobSpec, JobState, Priority, Signal
+from queuehint.errors import BackendFullError, BackendUnavailableError
 from queuehint.values.record import AttemptOutcome
 from queuehint.values.report import Reason, ReasonKind
-from queuehint.web import Access, make_app
+from queuehint.web import Access, make_app, questions
 from queuehint.web.app import POLICY
-from queuehint.web.pages import orders, redriving
+from queuehint.web.board import Asker
+from queuehint.web.pages import asking, orders, redriving
+from queuehint.web.pages.views import form as form_views
 from queuehint.web.pages.views import job as job_views
 from queuehint.web.pages.views import why as why_views
 from queuehint.web.pages.views import words
@@ -260,6 +263,80 @@ async def test_jobs_have_counts_by_state_chips_and_pages() -> None:
     assert len(shown[0] | shown[1]) == 66
 
 
+async def test_jobs_below_a_place_come_in_order_of_time() -> None:
+    one = await board()
+    found = {}
+    for order in ("", "&order=oldest"):
+        text = (await one.get(f"/jobs?path=doc1{order}")).text
+        found[order] = re.findall(r'<tr id="job-([\w-]+)"', text)
+    records = await one.world.sched.records.list(path=["doc1"], order="time", limit=50)
+    assert found["&order=oldest"] == [record.id for record in records]
+    assert found[""] == found["&order=oldest"][::-1]
+    text = (await one.get("/jobs?path=doc1")).text
+    assert "Oldest first</a>" in text
+    one.access = Access(scope=["doc1"])
+    assert "First place first</a>" in (await one.get("/jobs")).text
+
+
+async def test_counts_are_exact_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Board(World())
+    for some in range(0, 1500, 500):
+        await one.world.submit(
+            *[JobSpec(id=f"a{number}", task="edit", claims=(Claim(("doc1",)),)) for number in range(some, some + 500)]
+        )
+    monkeypatch.setattr(questions, "COUNTED_MAX", 1)
+    text = (await one.get("/jobs?path=doc1")).text
+    assert "1\u202f024+ fit" in text
+    assert 'href="/jobs?path=doc1&amp;exact=1">count all' in text
+    text = (await one.get("/jobs?path=doc1&exact=1")).text
+    assert "1\u202f500 fit" in text
+    assert "count all" not in text
+    assert 'data-hx-sse-connect="/live"' not in text, "it would count with each event"
+    asked = "/confirm/cancel?path=doc1&state=queued"
+    text = (await one.get(asked)).text
+    assert "Cancel at least 1\u202f024 unfinished jobs?" in text
+    assert "One order reaches 1\u202f000 of them" in text
+    assert ">Cancel 1\u202f000 jobs<" in text
+    monkeypatch.setattr(questions, "COUNTED_MAX", 10)
+    assert "Cancel 1\u202f500 unfinished jobs?" in (await one.get(asked)).text
+    text = (await one.post("/do/cancel", [("path", "doc1"), ("state", "queued")])).text
+    assert "1\u202f000 jobs canceled." in text
+    assert "500 jobs left: give the order again." in text
+    text = (await one.get("/confirm/cancel?path=doc1")).text
+    assert ">Cancel 500 jobs<" in text
+    assert "One order reaches" not in text
+
+
+async def test_counting_on_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Board(World())
+    for some in range(0, 1500, 500):
+        await one.world.submit(
+            *[JobSpec(id=f"a{number}", task="edit", claims=(Claim(("doc1",)),)) for number in range(some, some + 500)]
+        )
+    monkeypatch.setattr(questions, "COUNTED_MAX", 1)
+    monkeypatch.setattr(asking, "COUNTING_S", 0)
+    text = (await one.get("/jobs?path=doc1&exact=1")).text
+    assert "1\u202f024+ fit" in text
+    assert "count all" not in text
+
+
+async def test_sweep_of_a_place_names_all_its_jobs() -> None:
+    one = Board(World())
+    for some in range(0, 1500, 500):
+        await one.world.submit(
+            *[JobSpec(id=f"a{number}", task="edit", claims=(Claim(("doc1",)),)) for number in range(some, some + 500)]
+        )
+    text = (await one.get("/confirm/cancel?path=doc1")).text
+    assert ">Cancel 1\u202f500 jobs<" in text
+    assert "One order reaches" not in text
+
+
+async def test_filter_form_shows_the_times_of_its_address() -> None:
+    text = (await (await board()).get("/jobs?since=2026-01-02T03:04:05-01:00")).text
+    assert 'name="since" step="1" value="2026-01-02T04:04:05"' in text
+    assert (await (await board()).get("/jobs?until=0001-01-01T00:00%2B10:00")).status == 400
+
+
 async def test_a_condition_that_there_is_not_is_named() -> None:
     one = await board()
     answer = await one.get("/jobs?colour=red")
@@ -287,13 +364,18 @@ async def test_a_job_that_is_gone_is_a_page_of_status_404() -> None:
 
 async def test_several_namespaces_have_a_page_that_lists_them() -> None:
     worlds = [World(namespace="a"), World(namespace="b.c")]
-    client = WebClient(make_app(*[world.sched for world in worlds], auth=lambda _: Access()))
+    access = Access(write=True)
+    client = WebClient(make_app(*[world.sched for world in worlds], auth=lambda _: access))
     text = (await client.get("/")).text
+    assert "/enqueue" not in text, "a job is enqueued in one of them"
     assert re.findall(r'href="(/[^"]+/)"><bdi>([^<]+)', text) == [("/a/", "a"), ("/b.c/", "b.c")]
     text = (await client.get("/b.c/")).text
+    assert '<a href="/"><bdi>b.c</bdi></a>' in text
     assert 'href="/b.c/jobs"' in text
     assert 'href="/static/board.css"' in text
     check_html(text)
+    access = Access(read=False)
+    assert (await client.get("/")).status == 403
 
 
 async def test_links_obey_the_prefix_of_a_mount() -> None:
@@ -411,6 +493,35 @@ async def test_a_scope_sees_and_orders_nothing_of_another() -> None:
     assert (await one.post("/do/pause", [("path", "doc2")])).status == 403
 
 
+async def test_scope_is_offered_only_orders_it_may_give() -> None:
+    world = World()
+    sched = world.sched
+    edit = world.edit.using(queue_hint=["tenants", "t1"])
+    await edit.using(id="held").enqueue("a", "b", "c")
+    await sched.pause(["tenants"])
+    await edit.using(id="told", queue_hint=["tenants", "t1", "a"], after=[Signal("go")]).enqueue("a", "b", "c")
+    own = edit.using(id="own", queue_hint=["tenants", "t1", "b"], after=[Signal("tenants:t1/go")])
+    await own.enqueue("a", "b", "c")
+    await sched.pause(["tenants", "t1"])
+    await sched.limit(["tenants", "t1"], 3)
+    one = Board(world, Access(write=True, scope=["tenants", "t1"]))
+    texts = {target: (await one.get(target)).text for target in ("/", "/limits", "/places", "/jobs/held/why")}
+    for target, text in texts.items():
+        for found in re.finditer(r'<form method="post" action="(/do/[\w-]+)".*?</form>', text, re.DOTALL):
+            fields = re.findall(r'name="(\w+)" value="([^"]*)"', found[0])
+            answer = await Board(world, one.access).post(found[1], fields)
+            assert answer.status == 200, (target, found[0])
+    assert 'value="tenants:t1/go"' in texts["/"]
+    assert 'value="go"' not in texts["/"]
+    assert "Set a limit" not in texts["/limits"]
+    assert "Lift" not in texts["/limits"]
+    assert "at most 3 run at once" in texts["/limits"]
+    # The pauses of this scope were resumed above; the one that is left is not the scope's.
+    text = (await one.get("/jobs/held/why")).text
+    assert "tenants is paused" in text
+    assert 'action="/do/resume"' not in text
+
+
 async def made(*, elsewhere: bool) -> World:
     """Return a world with jobs in one tenant, and perhaps in another one and at no place, in between."""
     world = World()
@@ -478,6 +589,41 @@ async def test_unavailable_store_shows_a_page_with_advice() -> None:
     assert part.status == 503
     assert part.headers["hx-retarget"] == "#away"
     assert "This page shows what was there before" in part.text
+
+
+async def test_order_without_a_store_reports_it_and_keeps_the_page() -> None:
+    one = await board()
+
+    async def away(operation: Any) -> Any:
+        raise BackendUnavailableError("connection refused")
+
+    backend: Any = one.world.sched.backend
+    backend.call = away
+    asked: list[tuple[Answer, bool]] = [
+        (await one.post("/do/resume", [("path", "doc4")]), False),
+        (await one.post("/do/resume", [("path", "doc4")], hx_request="true", hx_target="div#notice"), True),
+        (await one.get("/confirm/pause?path=doc1", hx_request="true", hx_target="div#notice"), True),
+    ]
+    for answer, is_part in asked:
+        assert answer.status == 503
+        assert "connection refused. Nothing more was done." in answer.text
+        assert "/do/resume" not in answer.text, "nobody asks for it again by GET"
+        assert ("<html" in answer.text) is not is_part
+        assert answer.headers.get("hx-retarget") is None
+    assert "The store does not answer" in asked[0][0].text
+
+
+async def test_store_error_is_not_reported_as_store_away() -> None:
+    one = await board()
+
+    async def full(operation: Any) -> Any:
+        raise BackendFullError("out of memory")
+
+    backend: Any = one.world.sched.backend
+    backend.call = full
+    text = (await one.get("/")).text
+    assert "The store reports an error" in text
+    assert "does not answer" not in text
 
 
 # --- orders ----------------------------------------------------------------------------------------------------------
@@ -598,6 +744,42 @@ async def test_guarded_redrive_is_stopped_by_hand() -> None:
     assert "It was stopped." in (await one.get("/dead")).text
 
 
+async def test_guarded_redrive_keeps_a_rate_below_one_job_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = await board()
+    dead = [record.id for record in await one.world.sched.dead.list(task="send_mail", limit=3)]
+    turns = 0
+
+    async def passes(delay_s: float) -> None:
+        nonlocal turns
+        if delay_s == redriving.TURN_S:
+            turns += 1
+            if turns == 2:
+                await one.world.sched.dead.redrive([dead[1]])
+
+    monkeypatch.setattr(redriving, "AFTER_S", 0)
+    asker = Asker(board=one.board, namespace="default", access=one.access)
+    assert redriving.start(asker, dead, rate=1, downstream=False)
+    found = redriving.current(asker)
+    assert found is not None
+    assert found.task is not None
+    monkeypatch.setattr(asyncio, "sleep", passes)
+    await found.task
+    assert turns == 11, "one at once, and one each five turns"
+    assert found.text == "2 of 3 jobs redriven; 1 not dead any more. It has ended."
+
+
+async def test_guarded_redrive_is_stopped_on_the_page_of_dead_jobs() -> None:
+    one = await board()
+    await one.post("/do/redrive", [("task", "send_mail"), ("rate", "1")])
+    assert 'action="/do/stop-redrive"' in (await one.get("/dead")).text
+    await one.post("/do/stop-redrive")
+    assert 'action="/do/stop-redrive"' not in (await one.get("/dead")).text
+
+
+async def test_dead_group_without_jobs_has_an_empty_page() -> None:
+    assert "No dead job of this group is left." in (await (await board()).get("/dead?group=0123456789ab")).text
+
+
 async def test_limits_and_weights_are_set_and_lifted() -> None:
     one = await board()
     fields = [("kind", "path"), ("name", "doc8"), ("most", "3"), ("rate_count", "10"), ("rate_s", "60")]
@@ -632,7 +814,8 @@ async def test_a_signal_is_given_and_a_job_made_due() -> None:
 
 async def test_back_of_a_form_leads_nowhere_else() -> None:
     one = await board()
-    for back in ("https://evil.example", "//evil.example", "/\\evil.example", "javascript:alert(1)", ""):
+    others = ("https://evil.example", "//evil.example", "/\\evil.example", "/\t/evil.example", "javascript:alert(1)")
+    for back in (*others, ""):
         text = (await one.post("/do/resume", [("path", "doc4"), ("back", back)])).text
         assert 'class="btn small" href="/">Back' in text, back
 
@@ -706,7 +889,7 @@ async def test_form_with_a_wrong_value_returns_with_its_input() -> None:
     assert "page must be a whole number, got" in answer.text
     assert 'name="arg.document" value="doc9"' in answer.text
     check_html(answer.text)
-    for more in ([("priority", "9")], [("delay", "soon")]):
+    for more in ([("priority", "7")], [("delay", "soon")], [("delay", "nan")], [("delay", "1e999")]):
         assert (await one.post("/enqueue", [*fields[:3], ("arg.page", "2"), *more])).status == 400
     assert (await one.get("/enqueue?task=nothing")).status == 400
 
@@ -720,6 +903,83 @@ async def test_copy_of_a_job_begins_with_its_arguments_and_options() -> None:
     fields = [("copy", ids["dead"]), ("once", "copy-1"), ("arg.document", "doc9"), ("arg.channel", "print")]
     assert "publish is enqueued as copy-1." in (await one.post("/enqueue", fields)).text
     assert (await one.world.sched.get("copy-1")).queue_keys == ("doc9",)
+
+
+@pytest.mark.parametrize(
+    "hint, default, value, kind",
+    [
+        (str, ..., "plain", "text"),
+        (str, ..., "", "text"),
+        (str, ..., "two\nlines", "json"),
+        (str, ..., "\u202eturned", "json"),
+        (str, ..., 5, "json"),
+        (str | None, None, None, "text"),
+        (str | None, "a", None, "json"),
+        (str, "a", "", "json"),
+        (str, "a", "b", "text"),
+        (int, ..., 5, "int"),
+        (int, ..., True, "json"),
+        (int, ..., 2**70, "int"),
+        (float, ..., 0.5, "number"),
+        (float, ..., 5, "number"),
+        (float, ..., "x", "json"),
+        (bool, ..., True, "bool"),
+        (bool, True, False, "bool"),
+        (bool | None, None, None, "json"),
+        (bool, ..., 1, "json"),
+        (Literal["a", "b"], ..., "b", "choice"),
+        (Literal["a", "b"], ..., "c", "json"),
+        (Literal[1, 2, "3"], ..., 2, "choice"),
+        (Literal[1, 2, "3"], ..., "3", "choice"),
+        (Literal[1, 2], ..., True, "json"),
+        (Literal["a"] | None, None, None, "choice"),
+        (dict[str, int], ..., {"a": 1}, "json"),
+        (list[int], None, None, "json"),
+        (Any, ..., None, "json"),
+    ],
+)
+def test_copy_field_returns_its_value_with_its_type(hint: Any, default: Any, value: Any, kind: str) -> None:
+    of_none = inspect.Parameter.empty
+    default = of_none if default is ... else default
+    field = form_views.field_of("name", hint, default, value)
+    assert field["kind"] == kind
+    sent = ("on" if field["value"] else None) if kind == "bool" else field["value"]
+    found = form_views.read_argument(field, sent)
+    found = default if found is of_none else found
+    assert (type(found), found) == (type(value), value) or (kind == "number" and found == value)
+
+
+async def test_copy_drops_emptied_options_and_may_be_critical() -> None:
+    one = Board(World())
+    options: dict[str, Any] = {"user": "ann", "pool": "gpu", "tags": ("x",), "priority": Priority.CRITICAL}
+    await one.world.submit(JobSpec(id="a", task="elsewhere", arguments=b"{}", **options))
+    assert '<option value="9" selected>9 critical</option>' in (await one.get("/enqueue?copy=a")).text
+    for number, (given, expected) in enumerate(
+        [
+            ([("user", "ben"), ("priority", "9")], ("ben", "default", (), 9)),
+            ([("pool", "gpu"), ("tags", "b, a"), ("priority", "")], (None, "gpu", ("a", "b"), 3)),
+        ]
+    ):
+        fields = [("copy", "a"), ("once", f"copy{number}"), ("arg.arguments", "{}"), *given]
+        assert (await one.post("/enqueue", fields)).status == 200
+        spec = (await one.world.sched.get(f"copy{number}")).spec
+        assert (spec.user, spec.pool, spec.tags, spec.priority) == expected
+    for delay in ("nan", "inf", "-1", "1e13"):
+        fields = [("copy", "a"), ("once", "late"), ("arg.arguments", "{}"), ("delay", delay)]
+        assert (await one.post("/enqueue", fields)).status == 400, delay
+
+
+async def test_refused_form_is_shown_again_with_its_fields() -> None:
+    one = await board()
+    await one.world.sched.limit(["doc9"], max_pending=1)
+    await one.world.enqueue(one.world.snapshot, "doc9")
+    await one.world.sched.close_path(["doc10"])
+    for document, status in (("doc9", 429), ("doc10", 409), ("", 400), ("a" * 600, 400)):
+        fields = [("task", "snapshot"), ("once", "b"), ("arg.document", document), ("user", "kept")]
+        answer = await one.post("/enqueue", fields)
+        assert answer.status == status, document
+        assert 'name="user" value="kept"' in answer.text, document
+        check_html(answer.text)
 
 
 async def test_copy_of_a_task_that_is_not_known_here_keeps_its_places_and_policy() -> None:

@@ -10,7 +10,7 @@ all answers forbids it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.web.pages import enqueue, lists, looks, orders
 from queuehint.web.pages.rendering import STATIC, Page, guarded, links_of, refused, render
@@ -26,9 +26,11 @@ __all__ = ["PAGES", "STATIC", "namespaces", "refused"]
 
 async def namespaces(asker: Asker, request: Request) -> Response:
     """Return the list of the namespaces."""
+    asker.check_read()
     links = links_of(asker, request)
     names = [{"name": name, "url": links.at(f"{name}/")} for name in asker.board.stores]
-    return render(asker, request, "namespaces.html", title="Namespaces", names=names, live=False, nav=[])
+    of_none: dict[str, Any] = {"namespace": None, "scope_key": None, "tasks_known": False, "nav": []}
+    return render(asker, request, "namespaces.html", title="Namespaces", names=names, live=False, **of_none)
 
 
 PAGES: Final[tuple[Page, ...]] = tuple(

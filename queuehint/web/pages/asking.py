@@ -1,16 +1,20 @@
-"""What pages ask: as the API does, and besides several records by their ids, and how the edges are."""
+"""What pages ask: as the API does, and besides records by their ids or by time, counts of many, and the edges."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from queuehint import operations as op
+from queuehint.scheduler.records.queries import list_page
 from queuehint.schema.compiled import check_of
 from queuehint.values.limit import LimitState
 from queuehint.values.record import JobRecord
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import EdgeStats, PauseState
+from queuehint.web.board import BY_NAME
+from queuehint.web.questions import Listed, Listing, jobs
 from queuehint.web.scope import forced, is_within, pruned
 from queuehint.web.table import Ask, Route
 
@@ -27,7 +31,24 @@ def records(ask: Ask) -> Steps[op.Got]:
     return op.Got(own)
 
 
+def by_time(ask: Ask) -> Steps[Listed]:
+    """
+    Read a page of records in order of time.
+
+    In a scope they come in order of their places: of a large path the other order looks at records of all.
+    """
+    asked: Listing = ask.asked
+    if ask.scope:
+        return (yield from jobs(ask))
+    page = yield from list_page(asked.filter, asked.newest_first, asked.limit, asked.cursor, "time")
+    return Listed(jobs=tuple(page), cursor=page.cursor)
+
+
+COUNTING_S: Final = 20.0
+"""So long records are counted on, if that is asked for."""
 ROWS: Final = {
+    "by_time": Route(name="by_time", path="", asks=Listing, answers=Listed, find=by_time, summary=""),
+    "counts": Route(name="counts", path="", asks=op.CountRecords, answers=op.Counts, summary=""),
     "records": Route(name="records", path="", asks=op.Get, answers=op.Got, find=records, summary=""),
     "page": Route(name="page", path="", asks=op.List, answers=op.Page, summary=""),
     "edges": Route(name="edges", path="", asks=op.CountEdges, answers=EdgeStats, is_scoped=False, summary=""),
@@ -64,6 +85,16 @@ async def by_id(asker: Asker, ids: Sequence[str]) -> dict[str, JobRecord]:
     return {record.id: record for record in got.records if record is not None}
 
 
+async def counted_on(asker: Asker, wanted: RecordFilter, counts: op.Counts) -> op.Counts:
+    """Count on behind some counts, until all records are counted or `COUNTING_S` have passed."""
+    until_s = time.monotonic() + COUNTING_S
+    while not counts.complete and time.monotonic() < until_s:
+        found: op.Counts = await ask(asker, "counts", op.CountRecords(wanted, counts.after))
+        states = {state: count + found.states.get(state, 0) for state, count in counts.states.items()}
+        counts = op.Counts(states, found.after)
+    return counts
+
+
 async def some_records(
     asker: Asker, wanted: RecordFilter, most: int, *, behind: int | None = None
 ) -> tuple[tuple[JobRecord, ...], bool]:
@@ -78,21 +109,26 @@ async def some_records(
     return found.records, found.after is not None
 
 
+async def whole(asker: Asker, name: str) -> Any:
+    """Return the answer to a question about all of something, by the name of its row."""
+    return await ask(asker, name, BY_NAME[name].asks())
+
+
 async def limits_of(asker: Asker) -> tuple[LimitState, ...]:
     """Return the limits and their counts."""
-    found: op.Limits = await ask(asker, "limits", op.ListLimits())
+    found: op.Limits = await whole(asker, "limits")
     return found.limits
 
 
 async def pauses_of(asker: Asker) -> tuple[PauseState, ...]:
     """Return the pauses."""
-    found: op.Pauses = await ask(asker, "pauses", op.ListPauses())
+    found: op.Pauses = await whole(asker, "pauses")
     return found.pauses
 
 
 async def workers_of(asker: Asker) -> op.Workers:
     """Return the workers."""
-    found: op.Workers = await ask(asker, "workers", op.ListWorkers())
+    found: op.Workers = await whole(asker, "workers")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 Fields = Sequence[tuple[str, str]]
 
 FORM_BYTES_MAX: Final = 2 << 20
+SECONDS_MAX: Final = 1e12
 FIELDS_MAX: Final = 2000
 REACHED_MAX: Final = 1000
 """So many jobs one order from a page reaches."""
@@ -71,8 +73,10 @@ def back_of(asker: Asker, request: Request, fields: Fields) -> str:
     """Return where a form was: an address of this board, and of nothing else."""
     links = links_of(asker, request)
     given = first(fields, "back")
-    is_own = given.startswith(f"{links.root}/") and not given.startswith(("//", "/\\"))
-    return given if is_own else links.at("")
+    is_own = given.startswith(f"{links.root}/") and not given.startswith("//")
+    # Browsers drop control characters of an address, and take a backslash for a slash.
+    is_plain = given.isascii() and given.isprintable() and "\\" not in given
+    return given if is_own and is_plain else links.at("")
 
 
 @attrs.frozen(kw_only=True)
@@ -82,16 +86,18 @@ class Chosen:
 
     Args:
         ids: of the first `REACHED_MAX`.
-        count: how many there are, *is_more* at least so many.
-        text: which they are, in words.
+        count: how many there are; with *is_least* there are more.
         named: records of some of them.
     """
 
     ids: tuple[str, ...]
     count: int
-    text: str
     named: tuple[JobRecord, ...] = ()
-    is_more: bool = False
+    is_least: bool = False
+
+    def counted(self, noun: str) -> str:
+        """Return how many there are, with their noun."""
+        return f"{'at least ' if self.is_least else ''}{words.counted(self.count, noun)}"
 
 
 def path_alone(fields: Fields) -> Path | None:
@@ -113,21 +119,14 @@ async def choose(asker: Asker, fields: Fields, states: tuple[JobState, ...]) -> 
             raise InvalidJobError(f"id is given {len(ids)} times, limit {REACHED_MAX}")
         found = await by_id(asker, ids)
         fit = [record for record in found.values() if record.state in states]
-        return Chosen(
-            ids=tuple([record.id for record in fit]),
-            count=len(fit),
-            text=f"{words.counted(len(ids), 'selected job')}",
-            named=tuple(fit[:NAMED]),
-        )
+        return Chosen(ids=tuple([record.id for record in fit]), count=len(fit), named=tuple(fit[:NAMED]))
     group = first(fields, "group")
     if group:
         page = await ask(
             asker, "jobs", Listing(filter=RecordFilter(states=states), newest_first=True, limit=of_dead.READ_MAX)
         )
         some = [record for record in page.jobs if of_dead.cause_of(record).name == group]
-        return Chosen(
-            ids=tuple([record.id for record in some]), count=len(some), text="this group", named=tuple(some[:NAMED])
-        )
+        return Chosen(ids=tuple([record.id for record in some]), count=len(some), named=tuple(some[:NAMED]))
     query = of_jobs.read_query([(name, value) for name, value in fields if name not in _OF_FORM])
     if not query.conditions:
         raise InvalidJobError("no job is chosen: select rows, or give a condition")
@@ -138,7 +137,7 @@ async def _by_filter(asker: Asker, query: of_jobs.Query, states: tuple[JobState,
     asked = asked_for(query.filter())  # type: ignore[arg-type]
     wanted = attrs.evolve(asked, states=tuple([state for state in asked.states or states if state in states]))
     if not wanted.states:
-        return Chosen(ids=(), count=0, text="what fits")
+        return Chosen(ids=(), count=0)
     found: list[JobRecord] = []
     cursor = None
     while True:
@@ -148,18 +147,15 @@ async def _by_filter(asker: Asker, query: of_jobs.Query, states: tuple[JobState,
         cursor = page.cursor
         if cursor is None or len(found) >= REACHED_MAX:
             break
-    count = len(found)
+    count, is_least = len(found), False
     if cursor is not None:
-        count = max(count, sum((await ask(asker, "stats", Selection(filter=wanted))).states.values()))
-    text = ", ".join(
-        [f"{of_jobs.LABELS.get(name, name)} {value}" for name, value in query.conditions.items() if name != "state"]
-    )
+        counts: op.Counts = await ask(asker, "stats", Selection(filter=wanted))
+        count, is_least = max(count, counts.total), not counts.complete
     return Chosen(
         ids=tuple([record.id for record in found[:REACHED_MAX]]),
         count=count,
-        text=text or "what fits",
         named=tuple(found[:NAMED]),
-        is_more=cursor is not None,
+        is_least=is_least,
     )
 
 
@@ -203,13 +199,16 @@ def whole(fields: Fields, name: str, default: int, *, least: int, most: int) -> 
 
 def number(fields: Fields, name: str) -> float:
     """
-    Return a number of a form.
+    Return a number of a form: a time in seconds.
 
     Raises:
-        InvalidJobError: it is none.
+        InvalidJobError: it is none, or beyond all times.
     """
     text = first(fields, name)
     try:
-        return float(text)
+        found = float(text)
     except ValueError:
-        raise InvalidJobError(f"{name} must be a number, got {shown(text)}") from None
+        found = math.nan
+    if not abs(found) <= SECONDS_MAX:
+        raise InvalidJobError(f"{name} must be a number of seconds, got {shown(text)}")
+    return found

@@ -7,21 +7,32 @@ The id of the new job is made with the form, so that a form that is sent twice e
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from queuehint.errors import InvalidJobError, QueueHintError, shown
+from queuehint.errors import (
+    DuplicateJobError,
+    InvalidHintError,
+    InvalidJobError,
+    PathClosedError,
+    PayloadError,
+    QueueFullError,
+    QueueHintError,
+    TemplateError,
+    shown,
+)
 from queuehint.handlers.conversion.plain_json import encode_json
 from queuehint.schema.checks import check_id
 from queuehint.values.ids import new_id
-from queuehint.values.spec import PAYLOAD_BYTES_MAX, JobSpec
+from queuehint.values.spec import PAYLOAD_BYTES_MAX, JobSpec, Priority
 from queuehint.web.orders import Submission
 from queuehint.web.pages.asking import ask
-from queuehint.web.pages.choosing import first, read_form
+from queuehint.web.pages.choosing import first, number, read_form
+from queuehint.web.pages.orders import check_may_order
 from queuehint.web.pages.rendering import links_of, notice, render
 from queuehint.web.pages.views import form as of_form
-from queuehint.web.problems import Refused
+from queuehint.web.problems import status_of
 from queuehint.web.questions import One
 
 if TYPE_CHECKING:
@@ -33,20 +44,26 @@ if TYPE_CHECKING:
     from queuehint.web.board import Asker
     from queuehint.web.pages.choosing import Fields
 
+WRONG: Final = (
+    InvalidJobError,
+    InvalidHintError,
+    PayloadError,
+    TemplateError,
+    DuplicateJobError,
+    PathClosedError,
+    QueueFullError,
+)
+"""After such an error the form is shown again, with what was given."""
+_LEVELS: Final = {str(int(level)): f"{int(level)} {level.name.lower()}" for level in Priority}
 WHOLE = "arguments"
 """The field of all arguments, of a task that this process does not know."""
 
 
 async def form(asker: Asker, request: Request) -> Response:
     """Show the form: which task, or the fields of one."""
-    _check(asker)
+    check_may_order(asker)
     query = request.query_params.multi_items()
     return await _shown(asker, request, query, once=asker.access.prefix + new_id())
-
-
-def _check(asker: Asker) -> None:
-    if not asker.may_order:
-        raise Refused(403, "forbidden", "you may not order anything here")
 
 
 async def _copied(asker: Asker, fields: Fields) -> JobRecord | None:
@@ -99,6 +116,7 @@ async def _shown(
         "hidden": record is not None and values is None,
         "fields": found,
         "options": {name: "" if value is None else value for name, value in options.items()},
+        "levels": _LEVELS,
         "pool": known[task].pool if task in known else "default",
         "once": once,
         "error": error,
@@ -123,14 +141,14 @@ def _as_given(field: of_form.View, given: dict[str, str]) -> of_form.View:
 
 async def enqueue(asker: Asker, request: Request) -> Response:
     """Enqueue the job that a form says."""
-    _check(asker)
+    check_may_order(asker)
     fields = await read_form(request)
     once = check_id(first(fields, "once"), parameter="once")
     try:
         spec = await _spec(asker, fields, once)
         reply = await ask(asker, "enqueue", Submission(jobs=(spec,)))
-    except InvalidJobError as error:
-        return await _shown(asker, request, fields, once=once, error=str(error), status=400)
+    except WRONG as error:
+        return await _shown(asker, request, fields, once=once, error=str(error), status=status_of(error))
     (job,) = reply.jobs
     links = links_of(asker, request)
     said: dict[str, Any] = {
@@ -164,6 +182,8 @@ async def _spec(asker: Asker, fields: Fields, once: str) -> JobSpec:
     if not isinstance(whole, dict):
         raise InvalidJobError(f"arguments must be an object, got {shown(whole)}")
     delay_s = options.pop("delay", None)
+    # A field that was emptied is none of the copy.
+    options = {"user": None, "pool": "default", "priority": Priority.NORMAL, "tags": (), **options}
     return attrs.evolve(
         record.spec,
         id=once,
@@ -192,14 +212,12 @@ def _options(fields: Fields) -> dict[str, Any]:
     """
     found: dict[str, Any] = {name: first(fields, name) for name in ("user", "pool") if first(fields, name)}
     if text := first(fields, "priority"):
-        if text not in {"1", "2", "3", "4", "5"}:
-            raise InvalidJobError(f"priority must be 1 to 5, got {shown(text)}")
-        found["priority"] = int(text)
+        level = next((each for each in Priority if str(int(each)) == text), None)
+        if level is None:
+            raise InvalidJobError(f"priority must be one of {', '.join(_LEVELS)}, got {shown(text)}")
+        found["priority"] = level
     if text := first(fields, "delay"):
-        try:
-            found["delay"] = float(text)
-        except ValueError:
-            raise InvalidJobError(f"delay must be a number of seconds, got {shown(text)}") from None
+        found["delay"] = number(fields, "delay")
     if tags := [tag.strip() for tag in first(fields, "tags").split(",") if tag.strip()]:
         found["tags"] = tuple(sorted(set(tags)))
     return found

@@ -9,13 +9,15 @@ from queuehint import operations as op
 from queuehint.scheduler.records.queries import asked_for
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
+from queuehint.values.report import Stats
 from queuehint.web.pages import redriving
-from queuehint.web.pages.asking import ask, edges_of, limits_of, pauses_of, workers_of
+from queuehint.web.pages.asking import ask, counted_on, edges_of, limits_of, pauses_of, workers_of
 from queuehint.web.pages.rendering import links_of, render, self_url
 from queuehint.web.pages.views import dead as of_dead
 from queuehint.web.pages.views import health as of_health
 from queuehint.web.pages.views import jobs as of_jobs
 from queuehint.web.pages.views import standing, words
+from queuehint.web.pages.views.acts import Act, act
 from queuehint.web.questions import Listing, Selection
 
 if TYPE_CHECKING:
@@ -44,14 +46,31 @@ async def jobs(asker: Asker, request: Request) -> Response:
     wanted = asked_for(conditions)  # type: ignore[arg-type]
     page = await ask(
         asker,
-        "jobs",
+        "by_time",
         Listing(filter=wanted, newest_first=query.newest_first, limit=of_jobs.PAGE_ROWS, cursor=query.cursor),
     )
     every = asked_for({name: value for name, value in conditions.items() if name != "state"})  # type: ignore[arg-type]
     counts = await ask(asker, "stats", Selection(filter=every))
-    complete = getattr(counts, "after", None) is None
-    view = of_jobs.list_view(query, page.jobs, page.cursor, counts.states, now_ms, links, complete=complete)
-    return render(asker, request, "jobs.html", title="Jobs", page="jobs", list=view, bulk=of_jobs.bulk(view, query))
+    if query.exact and isinstance(counts, op.Counts):
+        counts = await counted_on(asker, every, counts)
+    view = of_jobs.list_view(
+        query,
+        page.jobs,
+        page.cursor,
+        counts.states,
+        now_ms,
+        links,
+        complete=_complete(counts),
+        by_place=bool(asker.access.scope),
+    )
+    # A page that has counted all would count it again with each event.
+    is_live = not query.exact
+    bulk = of_jobs.bulk(view, query)
+    return render(asker, request, "jobs.html", title="Jobs", page="jobs", list=view, bulk=bulk, live=is_live)
+
+
+def _complete(counts: Stats | op.Counts) -> bool:
+    return not isinstance(counts, op.Counts) or counts.complete
 
 
 async def dead(asker: Asker, request: Request) -> Response:
@@ -59,7 +78,7 @@ async def dead(asker: Asker, request: Request) -> Response:
     links, now_ms = links_of(asker, request), asker.scheduler.clock.now_ms()
     wanted = RecordFilter(states=(JobState.FAILED,))
     page = await ask(asker, "jobs", Listing(filter=wanted, newest_first=True, limit=of_dead.READ_MAX))
-    counts = await ask(asker, "stats", Selection(filter=wanted))
+    counts: op.Counts = await ask(asker, "stats", Selection(filter=wanted))
     view = of_dead.dead_view(
         page.jobs,
         max(counts.states[JobState.FAILED], len(page.jobs)),
@@ -67,9 +86,15 @@ async def dead(asker: Asker, request: Request) -> Response:
         links,
         chosen=request.query_params.get("group") or None,
         is_cut=page.cursor is not None,
+        complete=counts.complete,
     )
-    under_way = redriving.text(asker)
+    found = redriving.current(asker)
+    under_way = None if found is None else {"text": found.text, "acts": _stops(found)}
     return render(asker, request, "dead.html", title="Dead jobs", page="dead", dead=view, redriving=under_way)
+
+
+def _stops(found: redriving.Redriving) -> list[Act]:
+    return [act("stop-redrive", "Stop")] if found.ended is None else []
 
 
 async def workers(asker: Asker, request: Request) -> Response:
@@ -96,6 +121,7 @@ async def schedules(asker: Asker, request: Request) -> Response:
         schedules=lines,
         count=words.counted(len(lines), "schedule") + (" on this page" if more else ""),
         next=self_url(request, first=found.following) if more else None,
+        first=self_url(request, first=None) if request.query_params.get("first") else None,
         unreadable=found.unreadable,
     )
 

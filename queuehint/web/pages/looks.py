@@ -18,6 +18,7 @@ from queuehint.web.pages.views import job as of_job
 from queuehint.web.pages.views import now as of_now
 from queuehint.web.pages.views import places as of_places
 from queuehint.web.pages.views import why as of_why
+from queuehint.web.pages.views.acts import within
 from queuehint.web.questions import Listing, One, Selection, Wait
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ async def now(asker: Asker, request: Request) -> Response:
     pools = [] if stats is None else of_now.pools(stats, workers, now_ms)
     unserved = [(pool["name"], stats.ready[pool["name"]]) for pool in pools if pool["unserved"] and stats is not None]
     causes = of_now.causes(dead, deferred, known, pauses, unserved, now_ms, links)
+    for cause in causes:
+        cause["acts"] = within(cause["acts"], asker.access)
     counts = {} if stats is None else stats.stuck
     tiles = of_now.tiles(
         states,
@@ -183,6 +186,8 @@ async def why(asker: Asker, request: Request) -> Response:
     reasons = (await ask(asker, "why", Wait(job_id=job_id, limit=op.CHAIN_MAX))).reasons
     records = await by_id(asker, of_why.named_jobs(reasons))
     chain = of_why.chain_view(reasons, records, now_ms, links)
+    for card in (chain["root"], *chain["cards"]):
+        card["acts"] = within(card["acts"], asker.access)
     return render(asker, request, "why.html", title=f"Why {job_id} waits", page="jobs", chain=chain)
 
 

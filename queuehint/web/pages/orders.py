@@ -41,13 +41,23 @@ if TYPE_CHECKING:
 
     from queuehint.web.board import Asker
 
-_FORBIDDEN: Final = "this board is read-only: it takes no orders"
+
+def check_may_order(asker: Asker) -> None:
+    """
+    Check that orders are taken of a user.
+
+    Raises:
+        Refused: they are not.
+    """
+    if asker.board.read_only:
+        raise Refused(403, "read-only", "this board is read-only: it takes no orders")
+    if not asker.may_order:
+        raise Refused(403, "forbidden", "you may not order anything here")
 
 
 async def confirm(asker: Asker, request: Request) -> Response:
     """Say what an order touches, with a form that gives it."""
-    if not asker.may_order:
-        raise Refused(403, "forbidden", "you may not order anything here")
+    check_may_order(asker)
     verb = request.path_params["verb"]
     if verb not in QUESTIONS:
         raise Refused(404, "not-found", f"there is no order {shown(verb)}")
@@ -74,24 +84,29 @@ def _named(chosen: Chosen) -> list[str]:
     return [*lines, f"and {words.number(rest)} more"] if lines and rest > 0 else lines
 
 
-def _lines(chosen: Chosen, *more: str) -> list[str]:
-    """Return what else is said of an order, in sentences."""
-    if chosen.count > REACHED_MAX:
+def _lines(chosen: Chosen, *more: str, is_sweep: bool = False) -> list[str]:
+    """Return what else is said of an order, in sentences; *is_sweep* says that it reaches all."""
+    if chosen.count > REACHED_MAX and not is_sweep:
         return [f"One order reaches {words.number(REACHED_MAX)} of them; give it again for the rest.", *more]
     return list(more) if chosen.count else []
 
 
+def _label(verb: str, chosen: Chosen, *, is_sweep: bool = False) -> str:
+    """Return the label of the button of an order: how many jobs it reaches."""
+    return f"{verb.capitalize()} {chosen.counted('job') if is_sweep else words.counted(len(chosen.ids), 'job')}"
+
+
 def _question(verb: str, chosen: Chosen, noun: str) -> str:
-    return f"{verb.capitalize()} {words.counted(chosen.count, noun)}?" if chosen.count else f"No {noun} is among them."
+    return f"{verb.capitalize()} {chosen.counted(noun)}?" if chosen.count else f"No {noun} is among them."
 
 
 async def _ask_cancel(asker: Asker, fields: Fields) -> dict[str, Any]:
-    chosen = await choose(asker, fields, UNFINISHED)
+    chosen, is_sweep = await choose(asker, fields, UNFINISHED), path_alone(fields) is not None
     return {
         "question": _question("cancel", chosen, "unfinished job"),
         "named": _named(chosen),
-        "lines": _lines(chosen, "Running ones are told to stop."),
-        "label": f"Cancel {words.counted(chosen.count, 'job')}",
+        "lines": _lines(chosen, "Running ones are told to stop.", is_sweep=is_sweep),
+        "label": _label("cancel", chosen, is_sweep=is_sweep),
         "keep": "Keep them",
         "count": chosen.count,
         "danger": True,
@@ -109,7 +124,7 @@ async def _ask_redrive(asker: Asker, fields: Fields) -> dict[str, Any]:
         "question": _question("redrive", chosen, "dead job"),
         "named": _named(chosen),
         "lines": lines,
-        "label": f"Redrive {words.counted(chosen.count, 'job')}",
+        "label": _label("redrive", chosen),
         "keep": "Leave them",
         "count": chosen.count,
         "inputs": [rate] if is_guarded else [],
@@ -122,7 +137,7 @@ async def _ask_discard(asker: Asker, fields: Fields) -> dict[str, Any]:
         "question": _question("discard", chosen, "dead job"),
         "named": _named(chosen),
         "lines": _lines(chosen, "They become canceled; places they hold are free, and what waits for them is told."),
-        "label": f"Discard {words.counted(chosen.count, 'job')}",
+        "label": _label("discard", chosen),
         "keep": "Keep them",
         "count": chosen.count,
         "danger": True,
@@ -135,13 +150,7 @@ async def do(asker: Asker, request: Request) -> Response:
     fields = await read_form(request)
     if verb not in VERBS:
         raise Refused(404, "not-found", f"there is no order {shown(verb)}")
-    if not asker.may_order:
-        why = (
-            "this board is read-only: it takes no orders"
-            if asker.board.read_only
-            else "you may not order anything here"
-        )
-        raise Refused(403, "forbidden", why)
+    check_may_order(asker)
     done = await VERBS[verb](asker, fields)
     said = {
         "level": done.level,
@@ -165,8 +174,9 @@ async def _in_parts(ids: Sequence[str], order: Callable[[tuple[str, ...]], Await
 
 
 def _left(chosen: Chosen, reached: int) -> tuple[str, ...]:
-    left = chosen.count - reached
-    return (f"{words.counted(left, 'job')} left: give the order again.",) if chosen.is_more and left > 0 else ()
+    left = chosen.count - max(reached, len(chosen.ids))
+    least = "at least " if chosen.is_least else ""
+    return (f"{least}{words.counted(left, 'job')} left: give the order again.",) if left > 0 else ()
 
 
 async def _cancel(asker: Asker, fields: Fields) -> Done:

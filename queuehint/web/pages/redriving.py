@@ -45,14 +45,16 @@ class Redriving:
 
     Args:
         ids: of the jobs, in the order in which they are redriven.
-        done: how many of them were.
-        failed: how many of these have failed again.
+        reached: how many of them were tried.
+        done: how many of these were redriven; the others were not dead any more.
+        failed: how many have failed again.
         ended: how it has ended, in words; None while it is under way.
     """
 
     ids: tuple[str, ...]
     rate: int
     downstream: bool
+    reached: int = 0
     done: int = 0
     failed: int = 0
     ended: str | None = None
@@ -63,18 +65,13 @@ class Redriving:
     def text(self) -> str:
         """Where it is, in a sentence."""
         of = f"{words.number(self.done)} of {words.counted(len(self.ids), 'job')} redriven"
+        alive = f"; {words.number(self.reached - self.done)} not dead any more" if self.reached > self.done else ""
         again = f"; {words.number(self.failed)} failed again" if self.failed else ""
-        return f"{of}{again}. {self.ended or f'{self.rate} a second.'}"
+        return f"{of}{alive}{again}. {self.ended or f'{self.rate} a second.'}"
 
 
 def _place(asker: Asker) -> tuple[str, Path]:
     return asker.namespace, asker.access.scope
-
-
-def text(asker: Asker) -> str | None:
-    """Return where the redrive of a namespace is, in a sentence; None if there is none."""
-    found = current(asker)
-    return None if found is None else found.text
 
 
 def current(asker: Asker) -> Redriving | None:
@@ -126,10 +123,12 @@ async def _run(asker: Asker, found: Redriving) -> None:
 async def _redrive(asker: Asker, found: Redriving) -> None:
     loop = asyncio.get_running_loop()
     owed, looked_s = 1.0, loop.time()
-    while found.ended is None and found.done < len(found.ids):
-        some = found.ids[found.done : found.done + min(max(1, int(owed)), op.JOBS_AT_ONCE)]
-        await redrive(asker, some, downstream=found.downstream)
-        found.done += len(some)
+    while found.ended is None and found.reached < len(found.ids):
+        some = found.ids[found.reached : found.reached + min(int(owed), op.JOBS_AT_ONCE)]
+        if some:
+            judged = await redrive(asker, some, downstream=found.downstream)
+            found.reached += len(some)
+            found.done += sum(verdict is op.Verdict.DONE for verdict, _ in judged.verdicts)
         owed += found.rate * TURN_S - len(some)
         if loop.time() - looked_s >= LOOK_S:
             looked_s = loop.time()
@@ -139,12 +138,12 @@ async def _redrive(asker: Asker, found: Redriving) -> None:
     while found.ended is None and loop.time() < until_s:
         await _look(asker, found)
         await asyncio.sleep(LOOK_S)
-    _end(found, "All are redriven.")
+    _end(found, "It has ended.")
 
 
 async def _look(asker: Asker, found: Redriving) -> None:
     """Count what has failed again, and stop if that is too much."""
-    watched = found.ids[max(0, found.done - WATCHED_MAX) : found.done]
+    watched = found.ids[max(0, found.reached - WATCHED_MAX) : found.reached]
     records = await by_id(asker, watched)
     found.failed = sum(record.state is JobState.FAILED for record in records.values())
     if found.failed > FAILED_MAX:

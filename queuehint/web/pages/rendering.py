@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from queuehint.backends.masks import masked
-from queuehint.errors import BackendError, OutcomeUnknownError, QueueHintError
+from queuehint.errors import BackendError, OutcomeUnknownError, QueueFullError, QueueHintError
 from queuehint.shown import plain, plain_lines
 from queuehint.values.hint import Path, queue_key
 from queuehint.web.board import Asker
@@ -43,7 +43,8 @@ NAVIGATION: Final = (
 )
 OF_ALL: Final = frozenset({"workers", "schedules", "users", "health"})
 """Pages about the whole namespace, which a scope does not have."""
-FORM_BYTES_MAX: Final = 2 << 20
+NOTICE: Final = "div#notice"
+"""What a script asks for a part of a page that tells what came of something, or what an order touches."""
 _TITLES: Final = {403: "Not allowed", 404: "Not there", 409: "It has changed meanwhile"}
 Show = Callable[[Asker, Request], Awaitable[Response]]
 
@@ -151,14 +152,17 @@ def render(
         "page": page,
         "nav": [{"name": name, "url": links.at(path), "label": label} for name, path, label in shown],
         "namespace": asker.namespace,
+        "namespaces_url": f"{links.files}/" if len(asker.board.stores) > 1 else None,
         "scope_key": queue_key(scope) if scope else None,
         "may_order": asker.may_order,
+        "may_set": asker.may_order and not scope,
         "may_see": asker.access.arguments,
         "tasks_known": bool(asker.scheduler.jobs),
         "live_url": _live_url(links, live_path) if live and not is_still else None,
         "still_url": self_url(request, live="off"),
         "moving_url": self_url(request, live=None) if live and is_still else None,
         "self_url": address,
+        "is_asked": request.method == "GET",
         "fragment": is_fragment(request),
         "notice": None,
     }
@@ -193,6 +197,8 @@ def guarded(show: Show) -> Show:
         except OutcomeUnknownError as error:
             text = f"{error}. To give it again changes nothing more, if it was carried out."
             return _said(asker, request, 504, text, title="Whether it was done is not known")
+        except QueueFullError as error:
+            return _said(asker, request, status_of(error), str(error))
         except BackendError as error:
             return _away(asker, request, error)
         except QueueHintError as error:
@@ -226,7 +232,7 @@ def notice(
     """Return what has come of something: a part of a page where a script asks, else a page."""
     if is_fragment(request):
         target = request.headers.get("hx-target", "")
-        into = {} if target == "div#notice" else {"HX-Retarget": "#notice", "HX-Reswap": "innerHTML"}
+        into = {} if target == NOTICE else {"HX-Retarget": "#notice", "HX-Reswap": "innerHTML"}
         return render(
             asker,
             request,
@@ -241,11 +247,11 @@ def notice(
 
 
 def _away(asker: Asker, request: Request, error: BackendError) -> Response:
-    """Say that the store does not answer: in place of a page, or above one that is shown."""
+    """Say that the store does not answer: in place of a page, above one that is shown, or as what came of an order."""
+    if request.method != "GET" or request.headers.get("hx-target") == NOTICE:
+        return _said(asker, request, 503, f"{error}. Nothing more was done.", title="The store does not answer")
     if is_fragment(request):
         into = {"HX-Retarget": "#away", "HX-Reswap": "innerHTML"}
         return render(asker, request, "away_part.html", title="Store away", error=str(error), status=503, headers=into)
-    away = health.away(str(error), masked(asker.scheduler.url))
-    return render(
-        asker, request, "health.html", title="The store is away", page="health", away=away, status=503, live=False
-    )
+    away = health.away(error, masked(asker.scheduler.url))
+    return render(asker, request, "health.html", title=away["head"], page="health", away=away, status=503, live=False)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
+
+from queuehint.values.hint import parse_key
+
+if TYPE_CHECKING:
+    from queuehint.web.access import Access
 
 
 @attrs.frozen(kw_only=True)
@@ -45,3 +51,18 @@ def asked(verb: str, label: str | None = None, **fields: object) -> Act:
 def danger(verb: str, label: str | None = None, **fields: object) -> Act:
     """Return an order by which something is lost; it asks first."""
     return attrs.evolve(act(verb, label, **fields), asks=True, is_danger=True)
+
+
+def within(some: Sequence[Act], access: Access) -> list[Act]:
+    """Return the orders that a scope may give: none on a place above it, or on a signal of all."""
+    if not access.scope:
+        return list(some)
+    return [each for each in some if _is_within(each, access)]
+
+
+def _is_within(one: Act, access: Access) -> bool:
+    if one.verb == "signal":
+        return str(one.fields["name"]).startswith(access.prefix)
+    if one.verb == "resume":
+        return "path" in one.fields and access.holds(parse_key(str(one.fields["path"])))
+    return True

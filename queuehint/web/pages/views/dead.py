@@ -78,13 +78,14 @@ def dead_view(
     *,
     chosen: str | None = None,
     is_cut: bool = False,
+    complete: bool = True,
 ) -> View:
     """
     Return the page of dead jobs.
 
     Args:
         records: those that were read; *is_cut* says that there are more.
-        total: how many there are.
+        total: how many there are; there are more, if that is not *complete*.
         chosen: the name of the group whose jobs are all shown.
     """
     times = [record.ended_ms for record in records if record.ended_ms is not None]
@@ -95,10 +96,11 @@ def dead_view(
     ]
     return {
         "groups": found,
-        "total": words.number(total),
+        "total": f"{'' if complete else 'at least '}{words.number(total)}",
         "read": words.number(len(records)),
         "is_cut": is_cut,
         "chosen": chosen,
+        "is_gone": chosen is not None and not any(group["is_open"] for group in found),
         "all": links.at("dead"),
     }
 
@@ -122,7 +124,7 @@ def _group(
         "bars": spark(times, first_ms, now_ms),
         "rows": [row(record, now_ms, links) for record in shown],
         "more": len(records) - len(shown),
-        "held": words.number(len(held)) if held else None,
+        "held": words.counted(len(held), "place is held", "places are held") if held else None,
         "is_open": is_open,
         "ids": [record.id for record in records],
         "acts": [

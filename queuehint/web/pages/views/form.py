@@ -15,7 +15,7 @@ View = dict[str, Any]
 
 PREFIX: Final = "arg."
 """What the field of an argument is called, before its name."""
-_TEXTS = frozenset({str})
+_KINDS: Final[Mapping[Any, str]] = {bool: "bool", int: "int", float: "number", str: "text"}
 OPTIONS: Final = ("user", "pool", "priority", "delay", "tags", "id")
 
 
@@ -29,12 +29,16 @@ def field_of(
         default: of the parameter, if it has one.
         value: that of the job of which a copy is made, as JSON has it.
 
+    Returns:
+        A value of the field is that of the argument: a text that has line breaks, and whatever does not fit the hint,
+        is shown as JSON.
+
     >>> field_of("count", int)["kind"], field_of("on", bool)["kind"], field_of("mode", Literal["a", "b"])["choices"]
     ('int', 'bool', ['a', 'b'])
     """
     is_optional, plain = _without_none(hint)
-    has_default = default is not inspect.Parameter.empty
-    given = value if value is not inspect.Parameter.empty else default if has_default else None
+    has_default, is_copied = default is not inspect.Parameter.empty, value is not inspect.Parameter.empty
+    given = value if is_copied else default if has_default else None
     field: View = {
         "name": name,
         "field": f"{PREFIX}{name}",
@@ -44,18 +48,34 @@ def field_of(
         "optional": is_optional or has_default,
         "choices": [],
     }
-    if get_origin(plain) is Literal:
-        choices = [str(each) for each in get_args(plain)]
-        return {**field, "kind": "choice", "choices": choices, "value": "" if given is None else str(given)}
-    if plain is bool:
-        return {**field, "kind": "bool", "value": bool(given)}
-    if plain in {int, float}:
-        kind = "int" if plain is int else "number"
-        return {**field, "kind": kind, "value": "" if given is None else str(given)}
-    if plain in _TEXTS:
-        return {**field, "kind": "text", "value": "" if given is None else str(given)}
-    shown_value = "" if given is None and value is inspect.Parameter.empty and not has_default else _json(given)
-    return {**field, "kind": "json", "value": shown_value}
+    kind = "choice" if get_origin(plain) is Literal else _KINDS.get(plain, "json")
+    if kind == "choice":
+        field["choices"] = [each if isinstance(each, str) else _json(each) for each in get_args(plain)]
+        field["texts"] = [each for each in get_args(plain) if isinstance(each, str)]
+    if is_copied and not _is_kept(kind, plain, value, default):
+        kind = "json"
+    if kind == "bool":
+        return {**field, "kind": kind, "value": bool(given)}
+    if kind == "json":
+        return {**field, "kind": kind, "value": _json(given) if is_copied or has_default else ""}
+    return {**field, "kind": kind, "value": "" if given is None else given if isinstance(given, str) else _json(given)}
+
+
+def _is_kept(kind: str, hint: Any, value: Any, default: Any) -> bool:
+    """Return whether a field of a kind gives back the value that it is given."""
+    if kind == "json":
+        return True
+    if value is None or (value == "" and default is not inspect.Parameter.empty):
+        # An empty field leaves the argument out.
+        return kind != "bool" and default == value
+    if kind == "choice":
+        return any(type(each) is type(value) and each == value for each in get_args(hint))
+    if kind == "text":
+        # A line of input loses its line breaks.
+        return isinstance(value, str) and value.isprintable()
+    if kind == "number":
+        return type(value) in {int, float}
+    return type(value) is (bool if kind == "bool" else int)
 
 
 def _without_none(hint: Any) -> tuple[bool, Any]:
@@ -110,11 +130,13 @@ def read_argument(field: View, text: str | None) -> Any:
     kind, name = field["kind"], field["name"]
     if kind == "bool":
         return text is not None
-    if text is None or (text == "" and (kind != "text" or field["optional"])):
+    if not text and (text is None or kind != "text" or field["optional"]):
         if field["required"]:
             raise InvalidJobError(f"{name} must be given")
         return inspect.Parameter.empty
-    if kind in {"text", "choice"}:
+    if kind == "text":
+        return text
+    if kind == "choice":
         return _of_choice(field, text)
     if kind in {"int", "number"}:
         return _number(field, text)
@@ -124,10 +146,10 @@ def read_argument(field: View, text: str | None) -> Any:
         raise InvalidJobError(f"{name} must be JSON, got {shown(text)}: {error}") from None
 
 
-def _of_choice(field: View, text: str) -> str:
-    if field["kind"] == "choice" and text not in field["choices"]:
+def _of_choice(field: View, text: str) -> Any:
+    if text not in field["choices"]:
         raise InvalidJobError(f"{field['name']} must be one of {', '.join(field['choices'])}, got {shown(text)}")
-    return text
+    return text if text in field["texts"] else json.loads(text)
 
 
 def _number(field: View, text: str) -> int | float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from queuehint.backends.masks import masked
+from queuehint.errors import BackendError, BackendUnavailableError
 from queuehint.values.report import EdgeStats, Stats, WorkerInfo
 from queuehint.web.pages.views import words
 
@@ -73,20 +74,22 @@ def totals(stats: Stats) -> list[View]:
     ]
 
 
-def away(error: str, store: str) -> View:
+def away(error: BackendError, store: str) -> View:
     """
-    Return what is said while the store is away.
+    Return what is said while the store is away, or refuses what it is asked.
 
     Args:
         store: its address without a password.
     """
+    is_away = isinstance(error, BackendUnavailableError)
     if store.startswith(("redis", "rediss", "valkey", "unix")):
         advice = ["redis-cli -u URL ping", "queuehint doctor URL"]
     elif store.startswith("postgres"):
         advice = ["psql URL -c 'select 1'", "queuehint doctor URL"]
     else:
         advice = ["queuehint doctor URL"]
-    return {"error": error, "store": store, "advice": advice}
+    head = "The store does not answer" if is_away else "The store reports an error"
+    return {"head": head, "error": str(error), "store": store, "advice": advice}
 
 
 def facts(scheduler: Scheduler) -> list[View]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -82,13 +82,25 @@ def moment_of(name: str, text: str) -> datetime:
     Raises:
         InvalidJobError: it is none.
 
-    >>> moment_of("since", "2026-01-02T03:04").isoformat()
-    '2026-01-02T03:04:00+00:00'
+    >>> moment_of("since", "2026-01-02T03:04").isoformat(), moment_of("until", "2026-01-02T03:04-02:00").isoformat()
+    ('2026-01-02T03:04:00+00:00', '2026-01-02T05:04:00+00:00')
     """
     try:
-        return datetime.fromisoformat(text if "+" in text[10:] or text.endswith("Z") else f"{text}+00:00")
-    except ValueError:
+        found = datetime.fromisoformat(text)
+        # One that is not within the calendar in UTC is none of a record.
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise InvalidJobError(f"{name} must be a time such as 2026-01-02T03:04, got {shown(text)}") from None
+
+
+def field_of(name: str, text: str) -> str:
+    """
+    Return a time of an address as the field of a form has it: in UTC, without a zone.
+
+    >>> field_of("since", "2026-01-02T03:04:05-01:00"), field_of("since", "")
+    ('2026-01-02T04:04:05', '')
+    """
+    return moment_of(name, text).replace(tzinfo=None, microsecond=0).isoformat() if text else ""
 
 
 def read_query(pairs: Iterable[tuple[str, str]]) -> Query:
@@ -264,8 +276,15 @@ def list_view(
     links: Links,
     *,
     complete: bool = True,
+    by_place: bool = False,
 ) -> View:
-    """Return the page of a list of jobs."""
+    """
+    Return the page of a list of jobs.
+
+    Args:
+        counts: by state; there are more, if they are not *complete*.
+        by_place: they are in the order of their places, not of time.
+    """
     total = sum(count for state, count in counts.items() if not query.states or state in query.states)
     unfinished = sum(counts.get(state, 0) for state in JobState if not state.is_over and _asked(query, state))
     return {
@@ -278,16 +297,25 @@ def list_view(
         "hidden": [(name, value) for name, value in query.conditions.items() if name != "state"],
         "total": _count(total, complete),
         "complete": complete,
-        "exact_url": links.jobs(**query.address(exact=1)),
+        "exact_url": None if complete or query.exact else links.jobs(**query.address(exact=1)),
+        "times": {name: field_of(name, query.conditions.get(name, "")) for name in TIMES},
         "unfinished": unfinished,
         "dead": counts.get(JobState.FAILED, 0) if _asked(query, JobState.FAILED) else 0,
         "next": None if cursor is None else links.jobs(**query.address(), cursor=cursor),
         "first": links.jobs(**query.address()) if query.cursor is not None else None,
-        "newest_first": query.newest_first,
+        "other_label": _ORDERS[by_place, not query.newest_first],
         "other_order": links.jobs(**query.address(order="oldest" if query.newest_first else None)),
         "clear_url": links.jobs() if query.conditions else None,
         "has_conditions": bool(query.conditions),
     }
+
+
+_ORDERS: Final = {
+    (False, True): "Newest first",
+    (False, False): "Oldest first",
+    (True, True): "Last place first",
+    (True, False): "First place first",
+}
 
 
 def _asked(query: Query, state: JobState) -> bool:
