@@ -23,6 +23,7 @@ from queuehint.backends.postgres.mail import carrier as carrier_module
 from queuehint.backends.postgres.mail import door as door_module
 from queuehint.backends.postgres.mail.carrier import Carrier
 from queuehint.backends.postgres.mail.letters import DATA, OPEN, Piece, boxes_of, new_box, written
+from queuehint.backends.postgres.mail.mailbox import Mailbox
 from queuehint.errors import BackendDeniedError, BackendInUseError, BackendUnavailableError, OutcomeUnknownError
 from queuehint.testing.driver import job
 from tests.postgres_store import Caller, Place
@@ -184,6 +185,36 @@ def test_letters_that_are_none_are_passed_over(ends: Ends) -> None:
     mine.sendall(b"y")
     assert other.recv(1) == b"y"
     until_sync(lambda: ends.rows() == 0)
+
+
+def test_mailbox_fetches_late_letters_and_letters_after_a_crash(ends: Ends) -> None:
+    """A row with a lower number may be committed later, and a crash of the server empties the table."""
+    mailbox = Mailbox(ends.place.address("pooled=1"), "n")
+    ends._opened.append(mailbox)
+    sender = new_box("queuehint", "n", is_polled=True)
+
+    def put(connection: Any, data: bytes) -> None:
+        _, row = written(sender, [Piece(b"8 bytes.", DATA, 0, data)], is_polled=True)
+        connection.execute("INSERT INTO queuehint.mail (box, data) VALUES (%s, %s)", (mailbox.name, row))
+
+    def fetched() -> list[bytes]:
+        return [piece.data for _, pieces in mailbox.receive() for piece in pieces]
+
+    late, now = ends.place.connect(), ends.place.connect()
+    put(late, b"late")
+    for data in (b"first", b"second"):
+        put(now, data)
+        now.commit()
+        found: list[bytes] = []
+        until_sync(lambda into=found: into.extend(fetched()) or into)  # type: ignore[misc]
+        assert found == [data]
+        until_sync(lambda: fetched() or mailbox._marks.above(time.monotonic()))
+    late.commit()
+    until_sync(lambda: fetched() == [b"late"])
+    ends.run("TRUNCATE queuehint.mail RESTART IDENTITY")
+    put(now, b"anew")
+    now.commit()
+    until_sync(lambda: fetched() == [b"anew"])
 
 
 def test_nobody_else_sends_on_a_stream(ends: Ends) -> None:

@@ -26,6 +26,7 @@ from queuehint.backends.postgres.mail.letters import (
     read_row,
     written,
 )
+from queuehint.backends.postgres.mail.marks import SETTLES_S, WHOLE_EVERY_S, WHOLE_SHARE, Marks
 from queuehint.backends.postgres.mail.stream import WINDOW_BYTES, Stream
 
 BOX = boxes_of("queuehint", "n") + "l" + "1" * 16
@@ -190,6 +191,31 @@ def test_a_stream_of_a_guest_is_not_read_before_it_is_accepted(ends: Ends) -> No
     assert stream.room == 0
     stream.is_accepted = True
     assert stream.room == stream_module.READ_BYTES
+
+
+def test_marks_begin_above_rows_fetched_some_time_ago() -> None:
+    marks = Marks()
+    assert marks.above(0) == 0
+    marks.note(0, [5, 9, 7], 0, 0)
+    now_s = 0.0
+    for number in range(10, 200):
+        now_s += WHOLE_EVERY_S / 10
+        above = marks.above(now_s)
+        settled = number - 1 - int(SETTLES_S / WHOLE_EVERY_S * 10)
+        assert above <= max(settled, 0), "a row that is a little late is fetched"
+        assert above == 0 or above >= settled - 11, "rows of long ago are not read again"
+        marks.note(above, [number], now_s, now_s)
+
+
+@pytest.mark.parametrize("took_s, rests_s", [(0.0, WHOLE_EVERY_S), (1.0, WHOLE_SHARE)])
+def test_marks_read_a_slow_whole_box_less_often(took_s: float, rests_s: float) -> None:
+    marks = Marks()
+    marks.note(0, [5], -100 - took_s, -100)
+    assert marks.above(-90) == marks.above(-80) == 0
+    marks.note(0, [], -took_s, 0)
+    assert marks.above(rests_s - 0.01) == 5
+    marks.note(5, [6], 0, 0)
+    assert marks.above(rests_s) == 0
 
 
 def test_the_socket_of_a_leader_that_died_a_moment_ago_is_not_one_of_another_container() -> None:

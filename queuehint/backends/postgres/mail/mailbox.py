@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from queuehint.backends.postgres.mail.letters import LOOK, boxes_of, is_polled, new_box, read_note, read_row, written
+from queuehint.backends.postgres.mail.marks import Marks
 from queuehint.backends.postgres.mail.statements import FETCHED_MAX, mail_statements
 from queuehint.backends.postgres.sessions.session import Session, integer
 from queuehint.errors import BackendUnavailableError
@@ -47,6 +48,7 @@ class Mailbox:
         self._session = Session(address)
         self._busy_s = self._polled_s = 0.0
         self._notes: list[bytes] = []
+        self._marks = Marks()
         self._statements = mail_statements(address)
         with self._session.begun():
             is_pooled = self._session.is_pooled
@@ -120,13 +122,16 @@ class Mailbox:
         return letters
 
     def _fetch(self, letters: list[Letter]) -> None:
-        count = FETCHED_MAX
+        began_s, numbers, count = time.monotonic(), [], FETCHED_MAX
+        above = self._marks.above(began_s)
         while count == FETCHED_MAX:
-            found = self._session.run(self._statements.fetch, self.name)
-            for _, row in sorted([(integer(row_id), data or b"") for row_id, data in found]):
+            found = self._session.run(self._statements.fetch, self.name, above)
+            for number, row in sorted([(integer(row_id), data or b"") for row_id, data in found]):
+                numbers.append(number)
                 with suppress(ValueError):
                     letters.append(read_row(row))
             count = len(found)
+        self._marks.note(above, numbers, began_s, time.monotonic())
 
     # --- of leaders ----------------------------------------------------------------------------------------------
 

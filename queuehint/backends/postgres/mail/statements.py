@@ -25,7 +25,7 @@ SELECT pg_notify(m.c, m.p) FROM unnest($1::text[], $2::text[]) m (c, p)
 """
 _FETCH: Final = f"""
 DELETE FROM {{s}}.mail WHERE id = ANY (ARRAY (
-    SELECT id FROM {{s}}.mail WHERE box = $1 ORDER BY id LIMIT {FETCHED_MAX})) RETURNING id, data
+    SELECT id FROM {{s}}.mail WHERE box = $1 AND id > $2::bigint ORDER BY id LIMIT {FETCHED_MAX})) RETURNING id, data
 """
 _LEADS: Final = f"""
 SELECT EXISTS (SELECT FROM {{s}}.leader l WHERE l.namespace = $1 AND l.term = $2 AND {IS_FREE} IS NOT TRUE)
