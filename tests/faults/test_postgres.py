@@ -18,7 +18,6 @@ from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewher
 from queuehint.backends.journal.lead.standing import Standby
 from queuehint.backends.postgres.address import parse_url
 from queuehint.backends.postgres.journal import connection as connection_module
-from queuehint.backends.postgres.journal import journal as journal_module
 from queuehint.backends.postgres.journal import recent as recent_module
 from queuehint.backends.postgres.journal.connection import Connection
 from queuehint.backends.postgres.journal.journal import PostgresJournal
@@ -139,7 +138,6 @@ def test_rows_that_a_crash_has_lost_are_written_again(own_place: Place) -> None:
 
 
 def test_a_server_that_stays_down_is_an_error_in_time(own_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "PATIENCE_S", 0.05)
     monkeypatch.setattr(connection_module, "PATIENCE_S", 0.05)
     lead, journal = own_place.open()
     journal.append(0, b"one")
@@ -312,7 +310,7 @@ def test_a_session_that_stands_still_is_left(place: Place, monkeypatch: pytest.M
 
 def test_write_without_timely_reply_has_an_unknown_outcome(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     _, journal = place.open()
-    monkeypatch.setattr(journal_module, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(connection_module, "PATIENCE_S", 0.5)
     monkeypatch.setattr(session_module, "ANSWER_S", 0.3)
     monkeypatch.setattr(session_module, "CANCEL_S", 0.2)
     blocker = place.connect()

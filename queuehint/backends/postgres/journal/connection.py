@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from queuehint.backends.postgres.sessions.session import Row, Statement, Value
 
 PATIENCE_S: Final = 30.0
-"""How long a server that does not answer is tried."""
+"""How long a server that does not answer is tried, counted from the first statement that it has not answered."""
+LATER_S: Final = 5.0
+"""How long it is tried by a call that comes later: what was tried before is not waited for again."""
 HURRIED_S: Final = 2.0
 """How long it is tried in all, once there is a hurry."""
 PAUSE_MIN_S: Final = 0.02
@@ -43,6 +45,8 @@ class Connection:
         self._patience_s = patience_s
         self.turn = 0
         self._end_s = math.inf
+        self._silent_s: float | None = None
+        """When the first statement was sent that the server has not answered; None if it answers."""
         self._session: Session
         self.statements: Statements
         self._begin()
@@ -59,7 +63,23 @@ class Connection:
         Raises:
             LostError, RefusedError: as of `Session.run`.
         """
-        return self._session.run(statement, *values)
+        sent_s = time.monotonic()
+        try:
+            rows = self._session.run(statement, *values)
+        except LostError:
+            self._silent_s = self._silent_s or sent_s
+            raise
+        except RefusedError:
+            self._silent_s = None
+            raise
+        self._silent_s = None
+        return rows
+
+    def patient_until_s(self) -> float:
+        """Return until when to try, by the monotonic clock, since a statement was lost now."""
+        now_s = time.monotonic()
+        patience_s = PATIENCE_S if self._patience_s is None else self._patience_s
+        return max((self._silent_s or now_s) + patience_s, now_s + min(LATER_S, patience_s))
 
     def ask(self, statement: Statement, *values: Value) -> list[Row]:
         """
@@ -71,10 +91,9 @@ class Connection:
         until_s: float | None = None
         while True:
             try:
-                return self._session.run(statement, *values)
+                return self.run(statement, *values)
             except LostError as error:
-                patience_s = PATIENCE_S if self._patience_s is None else self._patience_s
-                until_s = until_s or time.monotonic() + patience_s
+                until_s = until_s or self.patient_until_s()
                 self.connect_again(error, until_s)
             except RefusedError as error:
                 raise self.judgement(error) from error

@@ -27,7 +27,7 @@ import attrs
 
 from queuehint.backends.journal.lead.leadership import DeposedError
 from queuehint.backends.journal.store import BehindError, Header, Position
-from queuehint.backends.postgres.journal.connection import PATIENCE_S, Connection
+from queuehint.backends.postgres.journal.connection import Connection
 from queuehint.backends.postgres.journal.inbox import Inbox, InboxRow
 from queuehint.backends.postgres.journal.recent import RecentRow, RecentRows, mark_of
 from queuehint.backends.postgres.journal.rows import PostgresRows, read_slice
@@ -215,7 +215,7 @@ class PostgresJournal(PostgresRows):
                     is_mine, is_written, gone = self._insert(row)
                 except LostError as error:
                     may_be_written = may_be_written or error.is_sent
-                    until_s = until_s or time.monotonic() + PATIENCE_S
+                    until_s = until_s or self._connection.patient_until_s()
                     self._connection.connect_again(error, until_s)
                     if may_be_written and self._has(row):
                         return
