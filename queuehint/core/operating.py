@@ -10,6 +10,7 @@ import attrs
 from queuehint import operations as op
 from queuehint.core.jobs import archive, revisions, staging
 from queuehint.core.state import handles
+from queuehint.core.structures.edges import REACH_MAX
 from queuehint.core.structures.leftovers import CancelSweep
 from queuehint.core.work import follow, more
 from queuehint.errors import InvalidJobError
@@ -99,8 +100,10 @@ def _run_again(state: State, operation: op.Redrive) -> op.Judged:
             found[job_id] = job, blocked
             verdicts.append((REQUESTED, job.state))
     table = state.table
-    if any(archive.is_awaited(table, job) for job, _ in found.values()):
-        # What runs outside might wait for these in turn, through those that wait for them.
+    waiting = archive.awaiting(table, found)
+    outside = [each for _, blocked in found.values() for each, _ in blocked if each not in ids]
+    if len(waiting) > REACH_MAX or (waiting and table.edges.reaches(table.jobs, outside, waiting, set()) is not False):
+        # What is not over outside waits for these in turn, through those that wait for them, or may.
         for at, job_id in enumerate(operation.ids):
             if verdicts[at][0] is REQUESTED and archive.waits_outside(table, found[job_id][1], ids):
                 verdicts[at] = (REFUSED, verdicts[at][1])
@@ -109,6 +112,7 @@ def _run_again(state: State, operation: op.Redrive) -> op.Judged:
             state.lifecycle.redrive(job, downstream=operation.downstream, blocked=blocked)
             if operation.drop_steps:
                 job.drop_steps()
+        archive.await_again(table, ids)
         verdicts = [(DONE, found[job_id][0].state) for job_id in operation.ids]
     return op.Judged(tuple(verdicts), more(state))
 

@@ -305,5 +305,5 @@ class Submission:
                 raise UnknownDependencyError(spec.id, edge.id)
         if self._parent is not None:
             parent_id = self._parent[0]
-            if self._table.edges.reaches(jobs, [edge.id for edge in first], parent_id, seen):
+            if self._table.edges.reaches(jobs, [edge.id for edge in first], {parent_id}, seen):
                 raise CycleError([parent_id, spec.id])

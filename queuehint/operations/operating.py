@@ -115,12 +115,13 @@ class Redrive(Operation[Judged]):
         drop_steps: drop the stored results of the steps of these jobs; those of revived jobs are kept.
         again: instead of dead jobs, up to 100 that are over, however they ended, with the version of each: they are run
             once more, all or none. What one of them depends on is waited for if it is another one of them, or runs;
-            it has to be on record. STALE are those of another version, REFUSED those that cannot be run again: one that
-            is not over, on whose result an unfinished job counts that does not wait for it, or more than 1 000 jobs
-            that may run, whose dependencies would cancel it, or have expired, whose path was closed with another job as
-            its last, or of whose end something is left over to be done; and one that would wait for an unfinished job
-            that is none of these while others wait for one of these. If there are any such, REQUESTED are the others,
-            and nothing is changed.
+            it has to be on record. Jobs that depend on one of them and are DEFERRED before they run wait for it again.
+            STALE are those of another version, REFUSED those that cannot be run again: one that is not over, on whose
+            result a job counts that has its place or has begun, or more than 1 000 jobs that may run, whose
+            dependencies would cancel it, or have expired, whose path was closed with another job as its last, or of
+            whose end something is left over to be done; and one that would wait for an unfinished job that is none of
+            these and waits in turn for one of these, or may. If there are any such, REQUESTED are the others, and
+            nothing is changed.
 
     Raises:
         InvalidJobError: *waiting* with another of them; *again* of other than one version for each id.

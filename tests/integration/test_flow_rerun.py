@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from queuehint import (
+    Children,
     FlowNotFoundError,
     FlowState,
     InvalidJobError,
@@ -186,6 +187,116 @@ async def _is(handle: Any, state: JobState) -> bool:
     return bool(await handle.state() is state)
 
 
+async def test_several_jobs_run_again_and_what_follows_runs_once(sched: Scheduler) -> None:
+    it = Import(sched, rows=5)
+    async with sched.worker():
+        await it.over()
+        handle = await it.flow.job("load-2")
+        assert await it.flow.rerun("load-4", handle, "send", handle.id) == 4
+        await it.over()
+        assert await it.flow.rerun("load", "load-4", downstream=False) == 2
+        await it.over()
+    assert [it.ran[f"load {row}"] for row in range(5)] == [2, 2, 1, 3, 1]
+    assert (it.ran["sum"], it.ran["send"]) == (2, 2)
+
+
+async def test_of_several_jobs_one_that_ran_since_runs_with_what_it_follows_from(sched: Scheduler) -> None:
+    it = Import(sched)
+    async with sched.worker():
+        await it.over()
+        versions = [(await (await it.flow.job(name)).record()).version for name in ("sum", "load")]
+        assert await it.flow.rerun("sum") == 2
+        await it.over()
+        assert await it.flow.rerun("sum", "load", version=versions) == 3
+        await it.over()
+    assert (it.ran["load 0"], it.ran["load 1"], it.ran["sum"], it.ran["send"]) == (2, 1, 3, 3)
+
+
+async def test_a_part_runs_again_while_the_join_waits(sched: Scheduler) -> None:
+    it = Import(sched, rows=4, bad=(3,))
+    async with sched.worker():
+        await it.over()
+    it.bad.clear()
+    assert await it.flow.rerun("load-4") == 3
+    assert await it.flow.rerun("load-2") == 1
+    assert (await (await it.flow.job("sum")).record()).open_dependencies == 2
+    async with sched.worker():
+        assert await it.flow.result(timeout=20) == {"send": 6}
+    assert [it.ran[f"load {row}"] for row in range(4)] == [1, 2, 1, 2]
+    assert (it.ran["sum"], it.ran["send"]) == (2, 2)
+
+
+async def test_a_parent_that_runs_again_finds_its_children_as_they_are(sched: Scheduler) -> None:
+    ran: Counter[str] = Counter()
+
+    @sched.job
+    async def child(row: int) -> None:
+        ran["child"] += 1
+
+    @sched.job
+    async def parent(ctx: JobContext) -> Children | int:
+        ran["parent"] += 1
+        made = [await ctx.enqueue(child, row) for row in range(3)]
+        return Children(result=sum(each.created for each in made))
+
+    async with sched.flow("f") as flow:
+        flow.add(parent)
+    async with sched.worker():
+        assert await flow.result(timeout=20) == {"parent": 3}
+        assert await flow.rerun("parent") == 1
+        assert await flow.result(timeout=20) == {"parent": 0}
+    assert ran == {"parent": 2, "child": 3}
+
+
+async def test_of_two_callers_at_once_several_jobs_run_again_once(sched: Scheduler) -> None:
+    it = Import(sched, rows=6)
+    async with sched.worker():
+        await it.over()
+    counts = await asyncio.gather(it.flow.rerun("load", "load-2"), it.flow.rerun("load-2", "load-3", "load"))
+    assert sum(counts) >= 5
+    async with sched.worker():
+        await it.over()
+    assert [it.ran[f"load {row}"] for row in range(6)] == [2, 2, 2, 1, 1, 1]
+    assert (it.ran["sum"], it.ran["send"]) == (2, 2)
+
+
+@pytest.mark.parametrize("applied", [False, True])
+@pytest.mark.parametrize("at", [0, 1, 2])
+async def test_several_asked_for_again_after_an_unknown_outcome_run_once(
+    sched: Scheduler, monkeypatch: pytest.MonkeyPatch, at: int, applied: bool
+) -> None:
+    monkeypatch.setattr(rerun, "AGAIN_MAX", 2)
+    it = Import(sched, rows=6)
+    async with sched.worker():
+        await it.over()
+    names = ["load-2", "load-5", "load", "send"]
+    versions = [(await (await it.flow.job(name)).record()).version for name in names]
+    backend: Any = sched.backend
+    call, sent = backend.call, []
+
+    async def broken(operation: Any) -> Any:
+        if getattr(operation, "again", ()):
+            sent.append(operation)
+            if len(sent) == at + 1:
+                if applied:
+                    await call(operation)
+                raise OutcomeUnknownError("the connection broke")
+        return await call(operation)
+
+    monkeypatch.setattr(backend, "call", broken)
+    with pytest.raises(OutcomeUnknownError):
+        await it.flow.rerun(*names, version=versions)
+    async with sched.worker():
+        await until(it.is_over)
+    await it.flow.rerun(*names, version=versions)
+    async with sched.worker():
+        await it.over()
+    assert [it.ran[f"load {row}"] for row in range(6)] == [2, 2, 1, 1, 2, 1]
+    # The sum runs with what there is, and again once the rest has come.
+    assert it.ran["sum"] in {2, 3}
+    assert await it.flow.rerun(*names, version=versions) == 0
+
+
 async def test_of_two_callers_at_once_each_job_runs_again_once(sched: Scheduler) -> None:
     it = Import(sched, rows=10)
     async with sched.worker():
@@ -296,6 +407,8 @@ async def test_records_that_change_all_the_time_are_told(sched: Scheduler, monke
         ({"job": "send", "downstream": "yes"}, InvalidJobTypeError, "downstream"),
         ({"job": "send", "version": "1"}, InvalidJobTypeError, "version"),
         ({"job": "send", "version": 0}, InvalidJobError, "version"),
+        ({"job": "send", "version": (1, 2)}, InvalidJobError, "version: 2 for 1 jobs; give one for each"),
+        ({"job": ["send", "sum"]}, InvalidJobTypeError, "job must be"),
         ({"job": "send", "steps": "all"}, InvalidJobError, "steps"),
     ],
 )
@@ -304,3 +417,5 @@ async def test_malformed_rerun_is_refused_by_name(options: Any, error: type[Exce
     it = Import(sched)
     with pytest.raises(error, match=named):
         await it.flow.rerun(**options)
+    with pytest.raises(InvalidJobError, match=r"jobs: 1001 in one call, limit 1000"):
+        await it.flow.rerun(*["send"] * 1_001)

@@ -169,9 +169,9 @@ def test_nothing_is_looked_for_beyond_a_job_that_waits_for_too_many(monkeypatch:
     *others, waits = jobs(5)
     depend(edges, waits, *others[:3])
     known = {each.id: each for each in (*others, waits)}
-    assert edges.reaches(known, [waits.id], "j0", set())
+    assert edges.reaches(known, [waits.id], {"j0"}, set())
     depend(edges, waits, others[3])
-    assert edges.reaches(known, [waits.id], "j0", set()) is None
+    assert edges.reaches(known, [waits.id], {"j0"}, set()) is None
 
 
 def test_dependents_come_in_order_of_number_or_of_that_of_their_redrive() -> None:
@@ -243,10 +243,10 @@ def test_a_cycle_is_seen_through_any_number_of_jobs() -> None:
     for before, after in pairwise(chain):
         depend(edges, after, before)
     known = {each.id: each for each in chain}
-    assert edges.reaches(known, ["j49"], "j0", set())
-    assert edges.reaches(known, ["j7"], "j7", set())
-    assert not edges.reaches(known, ["j48"], "j49", set())
-    assert not edges.reaches(known, ["nobody"], "j0", set())
+    assert edges.reaches(known, ["j49"], {"j0"}, set())
+    assert edges.reaches(known, ["j7"], {"j7"}, set())
+    assert not edges.reaches(known, ["j48"], {"j49"}, set())
+    assert not edges.reaches(known, ["nobody"], {"j0"}, set())
 
 
 def test_ended_job_reaches_no_dependency() -> None:
@@ -255,7 +255,7 @@ def test_ended_job_reaches_no_dependency() -> None:
     depend(edges, second, first)
     depend(edges, third, second)
     second.state = CANCELED
-    assert not edges.reaches({each.id: each for each in (first, second, third)}, ["j2"], "j0", set())
+    assert not edges.reaches({each.id: each for each in (first, second, third)}, ["j2"], {"j0"}, set())
 
 
 def test_reaches_visits_each_job_once() -> None:
@@ -266,9 +266,9 @@ def test_reaches_visits_each_job_once() -> None:
     depend(edges, fourth, second, third)
     known = {each.id: each for each in (first, second, third, fourth)}
     seen: set[str] = set()
-    assert not edges.reaches(known, ["j3"], "elsewhere", seen)
+    assert not edges.reaches(known, ["j3"], {"elsewhere"}, seen)
     assert seen == {"j0", "j1", "j2", "j3"}
-    assert not edges.reaches(known, ["j3", "j2"], "j0", seen)
+    assert not edges.reaches(known, ["j3", "j2"], {"j0"}, seen)
 
 
 def test_no_more_than_a_thousand_jobs_are_looked_at() -> None:
@@ -277,8 +277,8 @@ def test_no_more_than_a_thousand_jobs_are_looked_at() -> None:
     for before, after in pairwise(chain):
         depend(edges, after, before)
     known = {each.id: each for each in chain}
-    assert edges.reaches(known, [chain[-1].id], "j0", set()) is None
-    assert edges.reaches(known, [chain[-2].id], "j0", set())
+    assert edges.reaches(known, [chain[-1].id], {"j0"}, set()) is None
+    assert edges.reaches(known, [chain[-2].id], {"j0"}, set())
 
 
 # --- invariants ------------------------------------------------------------------------------------------------------

@@ -212,21 +212,21 @@ class FlowHandle:
     async def rerun(
         self,
         job: str | JobHandle[Any],
-        *,
+        *jobs: str | JobHandle[Any],
         downstream: bool = True,
-        version: int | None = None,
+        version: int | Sequence[int] | None = None,
         steps: StepsChoice = "drop",
     ) -> int:
         """
-        Run a job of the flow again that is over, however it ended, and what follows from it.
+        Run jobs of the flow again that are over, however they ended, and what follows from them.
 
         They keep ids and history, and wait for what they depend on, as at first. Jobs that are not over are left. Of
         several callers at once one runs a job again. It returns how many were queued again.
 
         Args:
-            job: its name in the flow, its id or its handle; with *downstream* False it is run alone.
-            version: of the job's record as it was seen: at another one only what follows from it and is older is run
-                again, so that a call may be repeated, whatever became of the one before.
+            job, jobs: names in the flow, ids or handles, up to 1 000; with *downstream* False they are run alone.
+            version: of the job's record as it was seen, of several jobs one for each: at another one only what follows
+                from it and is older is run again, so that a call may be repeated, whatever became of the one before.
             steps: ``"keep"`` what their steps have stored, or ``"drop"`` it.
 
         Raises:
@@ -237,22 +237,20 @@ class FlowHandle:
 
         .. versionadded:: 1.0.0
         """
-        return await run_steps(
-            self._client.backend, rerun(self._client, self._all, Redrive, job, downstream, version, steps)
-        )
+        steps_of = rerun(self._client, self._all, Redrive, (job, *jobs), downstream, version, steps)
+        return await run_steps(self._client.backend, steps_of)
 
     def rerun_sync(
         self,
         job: str | JobHandle[Any],
-        *,
+        *jobs: str | JobHandle[Any],
         downstream: bool = True,
-        version: int | None = None,
+        version: int | Sequence[int] | None = None,
         steps: StepsChoice = "drop",
     ) -> int:
         """Like `rerun`, for code without a loop."""
-        return run_steps_sync(
-            self._client.backend, rerun(self._client, self._all, Redrive, job, downstream, version, steps)
-        )
+        steps_of = rerun(self._client, self._all, Redrive, (job, *jobs), downstream, version, steps)
+        return run_steps_sync(self._client.backend, steps_of)
 
     async def result(self, timeout: float | timedelta | None = None) -> dict[str, Any]:
         """

@@ -107,9 +107,9 @@ def blocked_again(table: JobTable, job: Job, ids: Collection[str]) -> Needs | No
     # What is left over of ends and of commits comes first.
     if not is_released or table.committing or table.edges.is_resolving(job):
         return None
-    # Any other job that can run, and does not wait for it, counts on its result.
+    # Any other job that may run, and cannot wait for it again, counts on its result.
     waiting = table.edges.dependents(job.id) if table.edges.count(job.id) <= REACH_MAX else None
-    if waiting is None or any(not each.is_over and job.id not in each.blocked for _, each in waiting):
+    if waiting is None or any(not (each.is_over or _may_wait(each, job.id)) for _, each in waiting):
         return None
     needs = () if extras is None else extras.all_needs()
     others = tuple([need for need in needs if need[0] not in ids])
@@ -117,9 +117,26 @@ def blocked_again(table: JobTable, job: Job, ids: Collection[str]) -> Needs | No
     return None if canceled_by is not None else (*[need for need in needs if need[0] in ids], *blocked)
 
 
-def is_awaited(table: JobTable, job: Job) -> bool:
-    """Return whether an unfinished job waits for one that is over."""
-    return any(not each.is_over for _, each in table.edges.dependents(job.id))
+def _may_wait(job: Job, dependency_id: str) -> bool:
+    """Return whether an unfinished job waits for a dependency that is over, or can again: it has not begun."""
+    if dependency_id in job.blocked:
+        return True
+    extras = job.need_extras()
+    return job.state is DEFERRED and not extras.is_parent and extras.start is None
+
+
+def await_again(table: JobTable, ids: Collection[str]) -> None:
+    """Open the edges again to jobs that run again, of those that depend on them and are not over."""
+    waiting = {each.id: each for job_id in ids for _, each in table.edges.dependents(job_id) if not each.is_over}
+    for job in waiting.values():
+        for dependency_id, edge in job.need_extras().all_needs():
+            if dependency_id in ids and dependency_id not in job.blocked:
+                table.edges.add(job, dependency_id, edge)
+
+
+def awaiting(table: JobTable, ids: Collection[str]) -> set[str]:
+    """Return the ids of the unfinished jobs that depend on jobs that are over."""
+    return {each.id for job_id in ids for _, each in table.edges.dependents(job_id) if not each.is_over}
 
 
 def waits_outside(table: JobTable, blocked: Needs, ids: Collection[str]) -> bool:

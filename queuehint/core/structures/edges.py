@@ -335,9 +335,9 @@ class DependencySets:
     # --- cycles -------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def reaches(jobs: Mapping[str, Job], ids: Iterable[str], target: str, seen: set[str]) -> bool | None:
+    def reaches(jobs: Mapping[str, Job], ids: Iterable[str], targets: Collection[str], seen: set[str]) -> bool | None:
         """
-        Return whether one of *ids* is *target* or waits for it, directly or not; None if the search is too long.
+        Return whether one of *ids* is one of *targets* or waits for it, directly or not; None if that takes too long.
 
         Args:
             seen: ids that were visited before; at most 1 000 in all are visited, breadth first, and none beyond a job
@@ -345,7 +345,7 @@ class DependencySets:
         """
         todo = [job_id for job_id in ids if job_id not in seen]
         for job_id in todo:
-            if job_id == target:
+            if job_id in targets:
                 return True
             if job_id in seen:
                 continue
@@ -391,7 +391,7 @@ class DependencySets:
         Search the dependencies of the children first and, if there are too many, the dependents of the job: one of both
         sets is small, as a rule.
         """
-        found = self.reaches(jobs, children, job.id, set())
+        found = self.reaches(jobs, children, {job.id}, set())
         if found is None and not committing:
             found = self.is_awaited_by(job.id, frozenset(children))
         return found

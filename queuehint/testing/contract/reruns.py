@@ -117,6 +117,34 @@ class Reruns:
         assert store.rerun("sum") == [(DONE, DEFERRED)]
         assert store.run() == ["row", "sum"]
 
+    def test_a_job_that_waits_for_others_waits_for_a_rerun_too(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b"), job("late", delay_ms=60_000), job("sum", after=["a", "b", "late"]))
+        store.start(2)
+        store.finish("a", "b")
+        assert store.record("sum").open_dependencies == 1
+        assert store.rerun("a", "b") == [(DONE, QUEUED)] * 2
+        assert store.why("sum").jobs == ("a", "b", "late")
+        assert store.record("sum").open_dependencies == 3
+        store.wait(60_000)
+        assert store.run() == ["a", "b", "late", "sum"]
+        assert store.states("a", "sum") == "FINISHED FINISHED"
+
+    def test_a_rerun_that_ends_otherwise_has_its_effect_on_a_waiting_job(self, store: Store) -> None:
+        store.enqueue(
+            job("a", max_attempts=1),
+            job("late", delay_ms=60_000),
+            job("strict", after=["a", "late"], on_dependency_failure="cancel"),
+            job("loose", after=[Dependency("a", when="done"), Dependency("late")]),
+        )
+        store.start()
+        store.finish("a")
+        assert store.rerun("a") == [(DONE, QUEUED)]
+        store.start()
+        store.fail("a")
+        store.wait(0)
+        assert store.states("a", "strict", "loose") == "FAILED CANCELED DEFERRED"
+        assert store.why("loose").jobs == ("late",)
+
     def test_dead_job_redriven_during_a_rerun_runs_with_old_results(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", ["x"], after=["a"], max_attempts=1))
         store.start()
@@ -172,17 +200,20 @@ class RerunsRefused:
         assert store.rerun("over", "nobody") == [(REQUESTED, FINISHED), (UNKNOWN, None)]
         assert store.state("over") is FINISHED
 
-    def test_a_result_on_which_an_unfinished_job_counts_stays(self, store: Store) -> None:
-        store.enqueue(job("a"), job("late", delay_ms=60_000), job("b", after=["a"]), job("c", after=["a", "late"]))
+    def test_a_result_on_which_a_job_that_has_begun_counts_stays(self, store: Store) -> None:
+        store.enqueue(job("a"), job("b", after=["a"]))
         store.start()
         store.finish("a")
-        assert store.states("b", "c") == "QUEUED DEFERRED"
+        assert store.state("b") is QUEUED
         assert store.rerun("a") == [(REFUSED, FINISHED)]
-        store.run()
+        store.start()
         assert store.rerun("a") == [(REFUSED, FINISHED)]
-        store.cancel("c")
+        store.enqueue(job("child", delay_ms=60_000))
+        store.settle("b", OutcomeKind.CHILDREN, children=("child",))
+        assert store.state("b") is DEFERRED
+        assert store.rerun("a") == [(REFUSED, FINISHED)]
+        store.cancel("b")
         assert store.rerun("a") == [(DONE, QUEUED)]
-        assert store.state("b") is FINISHED
 
     def test_jobs_that_wait_for_a_dead_one_go_on_waiting(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", after=["a"], max_attempts=1), job("c", after=["b"]))
@@ -210,6 +241,27 @@ class RerunsRefused:
         assert store.state("dead") is QUEUED
         assert store.run() == ["dead", "child"]
         assert store.state("p") is FINISHED
+
+    @pytest.mark.parametrize("waits_first", [False, True])
+    def test_no_circle_is_closed_through_a_job_that_waits_again(self, store: Store, waits_first: bool) -> None:
+        store.enqueue(job("p", max_attempts=1), job("a", after=[Dependency("p", when="done")]))
+        store.start()
+        store.fail("p")
+        store.start()
+        store.finish("a")
+        store.enqueue(job("late", delay_ms=60_000), job("child", after=["a", "late"]))
+        store.redrive("p")
+        store.start()
+        if waits_first:
+            store.settle("p", OutcomeKind.CHILDREN, children=("child",))
+            assert store.rerun("a") == [(REFUSED, FINISHED)]
+        else:
+            assert store.rerun("a") == [(DONE, DEFERRED)]
+            store.settle("p", OutcomeKind.CHILDREN, children=("child",))
+            assert store.why("child").jobs == ("a", "late")
+        assert store.states("p", "child") == ("DEFERRED DEFERRED" if waits_first else "FAILED DEFERRED")
+        store.wait(60_000)
+        assert store.run() == (["late", "child"] if waits_first else ["a", "late", "child"])
 
     def test_rerun_behind_an_expired_dependency_is_refused(self, store: Store) -> None:
         store.enqueue(job("a", retention_ms=60_000), job("b", after=["a"], retention_ms=10_000_000))

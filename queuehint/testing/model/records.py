@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ from queuehint.values.report import EdgeStats, Reason, ReasonKind
 from queuehint.values.spec import OF_SIGNALS, SIGNAL_TASK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from queuehint.values.hint import Path
     from queuehint.values.policy import Retention
     from queuehint.values.record_filter import RecordFilter
@@ -98,6 +101,16 @@ class Records(Work):
     def is_unfinished(self, job_id: str) -> bool:
         return job_id in self.jobs and not self.jobs[job_id].is_over
 
+    def with_awaited(self, ids: Iterable[str]) -> set[str]:
+        """Return some jobs, and those that they wait for, directly or not."""
+        found: set[str] = set()
+        todo = list(ids)
+        for job_id in todo:
+            if job_id not in found and self.is_unfinished(job_id):
+                found.add(job_id)
+                todo += self.jobs[job_id].waits
+        return found
+
     def run_again(self, operation: op.Redrive) -> op.Judged:
         """Run jobs again that are over, all of them or none."""
         were_over = {job_id for job_id, job in self.jobs.items() if job.is_over}
@@ -116,11 +129,17 @@ class Records(Work):
             else:
                 meant[job_id] = job, waits
                 verdicts.append((op.Verdict.REQUESTED, job.state))
-        if any(other.depends_on(each) and not other.is_over for each in meant for other in self.jobs.values()):
-            # What runs outside might wait for these in turn, through those that wait for them.
+        outside = {
+            job_id: [each for each in waits if each not in operation.ids and self.is_unfinished(each)]
+            for job_id, (_, waits) in meant.items()
+        }
+        behind = {
+            other.id for other in self.jobs.values() for each in meant if other.depends_on(each) and not other.is_over
+        }
+        if not behind.isdisjoint(self.with_awaited(chain.from_iterable(outside.values()))):
+            # What is not over outside waits for these in turn, through those that wait for them.
             for at, job_id in enumerate(operation.ids):
-                outside = [each for each in meant.get(job_id, (None, []))[1] if each not in operation.ids]
-                if verdicts[at][0] is op.Verdict.REQUESTED and any(map(self.is_unfinished, outside)):
+                if verdicts[at][0] is op.Verdict.REQUESTED and outside[job_id]:
                     verdicts[at] = (op.Verdict.REFUSED, verdicts[at][1])
         if any(verdict is not op.Verdict.REQUESTED for verdict, _ in verdicts):
             return op.Judged(tuple(verdicts), more=False)
@@ -143,6 +162,8 @@ class Records(Work):
                 self.place(job)
             if operation.downstream:
                 self.agenda.append(partial(self.revive_canceled_by, job))
+        for other in map(self.jobs.__getitem__, behind):
+            other.waits.update({each: "need" for each in meant if each in other.needs and each not in other.waits})
         return op.Judged(tuple([(op.Verdict.DONE, self.jobs[job_id].state) for job_id in operation.ids]), more=False)
 
     def waits_again(self, job: Actor, ids: tuple[str, ...]) -> list[str] | None:
@@ -150,7 +171,7 @@ class Records(Work):
         if not job.is_over or job.is_for_a_caller or job.spec.task == SIGNAL_TASK or self.last_above(job) is not None:
             return None
         counting = [other for other in self.jobs.values() if other.depends_on(job.id) and not other.is_over]
-        if any(job.id not in other.waits for other in counting):
+        if any(job.id not in other.waits and (other.state is not DEFERRED or other.is_parent) for other in counting):
             return None
         needs, job.needs = job.needs, {each: edge for each, edge in job.needs.items() if each not in ids}
         waits, canceled_by = self.evaluate(job)

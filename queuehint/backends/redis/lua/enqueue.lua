@@ -122,7 +122,7 @@ local function refused_edges(index, ask, seen)
     end
     above[at] = need[1]
   end
-  if parent_id ~= '' and edges.reaches(above, parent_id, seen) then return 'CYCLE ' .. index - 1 end
+  if parent_id ~= '' and edges.reaches(above, {[parent_id] = true}, seen) then return 'CYCLE ' .. index - 1 end
 end
 
 -- Why a job of these fields could never start: the first limit that it counts under that has less than its cost; nil if none.
@@ -200,7 +200,7 @@ end
 
 -- Why the submission cannot be enqueued whole; nil if it can.
 local function refusal()
-  local new_keys, seen = {}, {count = 0}
+  local new_keys, seen = {}, {[0] = 0}
   if firing == nil then return 'SCHEDULE_CHANGED' end
   if parent_id ~= '' then
     local parent = jobs.of(parent_id)

@@ -32,24 +32,38 @@ if which == 'waiting' then
 end
 if which == 'again' or which == 'again downstream' then
   work.follow()
-  local ids, found, blocked, outside, answers, is_whole, is_awaited = {}, {}, {}, {}, {}, true, false
+  local ids, found, blocked, outside, answers, is_whole = {}, {}, {}, {}, {}, true
+  local waiting_jobs, waiting_ids, outside_ids = {}, {[0] = 0}, {}
   for at = 11, #ARGV, 2 do ids[ARGV[at]] = true end
   for at = 11, #ARGV, 2 do
     local job, version = jobs.find(ARGV[at]), args.int(at + 1)
     local verdict = 'U-'
     if job then
-      local waits, has_waiting, runs_outside
+      local waits, others, behind
       local is_stale = OVER[job[STATE]] and version ~= job[VERSION]
-      if not is_stale then waits, has_waiting, runs_outside = lifecycle.blocked_again(job, ids) end
+      if not is_stale then waits, others, behind = lifecycle.blocked_again(job, ids) end
       verdict = (is_stale and 'T' or waits and 'Q' or 'R') .. job[STATE]
-      if waits and not blocked[job.id] then found[#found + 1], blocked[job.id] = job, waits end
-      is_awaited, outside[#answers + 1] = is_awaited or has_waiting, runs_outside
+      if waits and not blocked[job.id] then
+        found[#found + 1], blocked[job.id] = job, waits
+        for _, need in ipairs(others) do
+          local other = jobs.of(need[1])
+          outside_ids[#outside_ids + 1] = need[1]
+          outside[job.id] = outside[job.id] or (other and not OVER[other[STATE]]) or nil
+        end
+        for _, each in ipairs(behind) do
+          if not waiting_ids[each.id] then
+            waiting_jobs[#waiting_jobs + 1], waiting_ids[each.id], waiting_ids[0] = each, true, waiting_ids[0] + 1
+          end
+        end
+      end
     end
     answers[#answers + 1] = verdict
   end
+  local closes_circle = edges.may_reach(outside_ids, waiting_ids)
   for at, verdict in ipairs(answers) do
-    -- What runs outside might wait for these in turn, through those that wait for them.
-    if string.sub(verdict, 1, 1) == 'Q' and is_awaited and outside[at] then answers[at] = 'R' .. string.sub(verdict, 2) end
+    -- What is not over outside waits for these in turn, through those that wait for them, or may.
+    local is_refused = closes_circle and string.sub(verdict, 1, 1) == 'Q' and outside[ARGV[9 + 2 * at]]
+    if is_refused then answers[at] = 'R' .. string.sub(verdict, 2) end
     is_whole = is_whole and string.sub(answers[at], 1, 1) == 'Q'
   end
   if is_whole then
@@ -58,6 +72,11 @@ if which == 'again' or which == 'again downstream' then
       archive.revive(job, job[NEEDS] and edges.all_needs(job) or {}, blocked[job.id])
       forget_steps(job)
       if which ~= 'again' then lifecycle.revive_dependents(job) end
+    end
+    for _, job in ipairs(waiting_jobs) do
+      for _, need in ipairs(edges.all_needs(job)) do
+        if ids[need[1]] and not edges.of(job, need[1]) then edges.add(job, need[1], need[2]) end
+      end
     end
     for at = 1, #answers do answers[at] = 'D' .. jobs.find(ARGV[9 + 2 * at])[STATE] end
   end

@@ -109,7 +109,7 @@ end
 -- Whether a child waits for a job; nil if that takes too long. It is looked for along what the children wait for, and if
 -- that is too much, along what waits for the job: one of both is little, as a rule.
 local function is_cycle(job, child_ids)
-  local found = edges.reaches(child_ids, job.id, {count = 0})
+  local found = edges.reaches(child_ids, {[job.id] = true}, {[0] = 0})
   if found == nil and S[COMMITTING] == 0 then
     local ids = {}
     for _, id in ipairs(child_ids) do ids[id] = true end
@@ -292,19 +292,19 @@ function lifecycle.drop(job)
   return DROP_UNITS
 end
 
--- The dependencies that a job waits for when it is run again together with others, *ids*; nil if it cannot be.
+-- The dependencies that a job waits for when it is run again together with others, *ids*; nil if it cannot be. With them
+-- come those that are none of *ids*, and the jobs that depend on it and are not over.
 function lifecycle.blocked_again(job, ids)
   if not OVER[job[STATE]] or job[PRESENCE] or job[TASK] == SIGNAL_TASK or lifecycle.last_above(job) then return nil end
   -- What is left over of ends and of commits comes first.
   if job[BLOCKED] > 0 or (job[NEEDS] == HELD and job[STATE] ~= FAILED) or S[COMMITTING] > 0 or job[AWAITED] == RESOLVING then
     return nil
   end
-  -- Any other job that can run, and does not wait for it, counts on its result.
-  local is_awaited = false
+  -- Any other job that may run, and cannot wait for it again, counts on its result.
+  local waiting_jobs = {}
   if edges.has_dependents(job) then
-    local free = edges.waiting_for(job.id)
-    if not free then return nil end
-    is_awaited = free > 0
+    waiting_jobs = edges.waiting_for(job.id)
+    if not waiting_jobs then return nil end
   end
   local needs = job[NEEDS] and edges.all_needs(job) or {}
   local blocked, outside = {}, {}
@@ -313,12 +313,8 @@ function lifecycle.blocked_again(job, ids)
   end
   local others, canceled_by = lifecycle.evaluate(outside, {}, function(other) return other[ENQUEUED] > job[ENQUEUED] end)
   if canceled_by then return nil end
-  local runs_outside = false
-  for _, need in ipairs(others) do
-    local other = jobs.of(need[1])
-    blocked[#blocked + 1], runs_outside = need, runs_outside or (other and not OVER[other[STATE]]) or false
-  end
-  return blocked, is_awaited, runs_outside
+  for _, need in ipairs(others) do blocked[#blocked + 1] = need end
+  return blocked, others, waiting_jobs
 end
 
 -- Revive a job that was canceled because of another one, if its dependencies allow it; return the units used.

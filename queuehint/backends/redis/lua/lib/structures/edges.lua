@@ -309,9 +309,9 @@ function edges.is_late(job, other)
   return came > edges.came(job) or (came == edges.came(job) and other[NUMBER] > job[CAME])
 end
 
--- Whether one of *ids* is *target* or waits for it, through however many others; nil if that takes too long, or if one waits
--- for more than 1 000. *seen* are not looked at again.
-function edges.reaches(ids, target, seen)
+-- Whether one of *ids* is one of *targets*, a set, or waits for it, through however many others; nil if that takes too long,
+-- or if one waits for more than 1 000. *seen* are not looked at again; at [0] it has how many they are.
+function edges.reaches(ids, targets, seen)
   local todo = {}
   for _, id in ipairs(ids) do
     if not seen[id] then todo[#todo + 1] = id end
@@ -319,10 +319,10 @@ function edges.reaches(ids, target, seen)
   local at = 1
   while at <= #todo do
     local id = todo[at]
-    if id == target then return true end
+    if targets[id] then return true end
     if not seen[id] then
-      if seen.count >= REACH_MAX then return nil end
-      seen[id], seen.count = true, seen.count + 1
+      if seen[0] >= REACH_MAX then return nil end
+      seen[id], seen[0] = true, seen[0] + 1
       local job = jobs.of(id)
       if job and not OVER[job[STATE]] then
         local above = {}
@@ -359,18 +359,25 @@ local function dependents_of(id)
   return found
 end
 
--- How many wait for a job that is over; false if one that can run does not wait for it, or if there are more than 1 000.
+-- Those that depend on a job that is over and are not over; false if one of them does not wait for it and has begun, or if
+-- there are more than 1 000.
 function edges.waiting_for(id)
   if edges.count(id) > REACH_MAX then return false end
-  local waits = 0
+  local waiting_jobs = {}
   for _, entry in ipairs(dependents_of(id)) do
     local job = jobs.of(entry[1])
     if job and not OVER[job[STATE]] then
-      if not edges.of(job, id) then return false end
-      waits = waits + 1
+      local may_wait = edges.of(job, id) or (job[STATE] == DEFERRED and not job[PARENT] and not job[STAGED])
+      if not may_wait then return false end
+      waiting_jobs[#waiting_jobs + 1] = job
     end
   end
-  return waits
+  return waiting_jobs
+end
+
+-- Whether one of *ids* waits for one of *targets*, a set with their number at [0], or might.
+function edges.may_reach(ids, targets)
+  return targets[0] > 0 and (targets[0] > REACH_MAX or edges.reaches(ids, targets, {[0] = 0}) ~= false)
 end
 
 -- Whether one of *ids*, a set, waits for a job along open edges, found from the job; nil if that takes too long. Jobs of a
