@@ -187,7 +187,7 @@ async def _is(handle: Any, state: JobState) -> bool:
     return bool(await handle.state() is state)
 
 
-async def test_several_jobs_run_again_and_what_follows_runs_once(sched: Scheduler) -> None:
+async def test_rerun_of_several_jobs_runs_dependents_once(sched: Scheduler) -> None:
     it = Import(sched, rows=5)
     async with sched.worker():
         await it.over()
@@ -200,7 +200,7 @@ async def test_several_jobs_run_again_and_what_follows_runs_once(sched: Schedule
     assert (it.ran["sum"], it.ran["send"]) == (2, 2)
 
 
-async def test_of_several_jobs_one_that_ran_since_runs_with_what_it_follows_from(sched: Scheduler) -> None:
+async def test_newer_of_several_dependents_runs_with_its_dependency(sched: Scheduler) -> None:
     it = Import(sched)
     async with sched.worker():
         await it.over()
@@ -226,7 +226,7 @@ async def test_a_part_runs_again_while_the_join_waits(sched: Scheduler) -> None:
     assert (it.ran["sum"], it.ran["send"]) == (2, 2)
 
 
-async def test_a_parent_that_runs_again_finds_its_children_as_they_are(sched: Scheduler) -> None:
+async def test_rerun_parent_finds_its_children_unchanged(sched: Scheduler) -> None:
     ran: Counter[str] = Counter()
 
     @sched.job
@@ -248,7 +248,7 @@ async def test_a_parent_that_runs_again_finds_its_children_as_they_are(sched: Sc
     assert ran == {"parent": 2, "child": 3}
 
 
-async def test_of_two_callers_at_once_several_jobs_run_again_once(sched: Scheduler) -> None:
+async def test_two_reruns_of_several_jobs_run_each_once(sched: Scheduler) -> None:
     it = Import(sched, rows=6)
     async with sched.worker():
         await it.over()
@@ -262,7 +262,7 @@ async def test_of_two_callers_at_once_several_jobs_run_again_once(sched: Schedul
 
 @pytest.mark.parametrize("applied", [False, True])
 @pytest.mark.parametrize("at", [0, 1, 2])
-async def test_several_asked_for_again_after_an_unknown_outcome_run_once(
+async def test_several_after_an_unknown_outcome_run_again_once(
     sched: Scheduler, monkeypatch: pytest.MonkeyPatch, at: int, applied: bool
 ) -> None:
     monkeypatch.setattr(rerun, "AGAIN_MAX", 2)

@@ -200,7 +200,7 @@ def test_a_job_whose_record_goes_meanwhile_holds_nothing() -> None:
     assert shop.sched.get_flow("f").state_sync() is FlowState.RUNNING
 
 
-async def test_a_flow_is_stuck_behind_a_dead_job_through_jobs_of_elsewhere(shop: Shop) -> None:
+async def test_flow_is_stuck_through_jobs_of_elsewhere(shop: Shop) -> None:
     dead = await shop.fail.enqueue()
     outside = [await shop.step.using(after=[dead]).enqueue()]
     for _ in range(40):
@@ -218,7 +218,7 @@ async def test_a_flow_is_stuck_behind_a_dead_job_through_jobs_of_elsewhere(shop:
     assert await flow.state() is FlowState.FINISHED
 
 
-async def test_a_parent_is_stuck_whose_child_waits_for_a_dead_job(shop: Shop) -> None:
+async def test_parent_of_a_child_behind_a_dead_job_is_stuck(shop: Shop) -> None:
     dead = await shop.fail.enqueue()
 
     @shop.sched.job
@@ -237,7 +237,7 @@ async def test_a_parent_is_stuck_whose_child_waits_for_a_dead_job(shop: Shop) ->
         assert await flow.state() is FlowState.STUCK
 
 
-async def test_a_job_is_stuck_at_a_second_place_of_one_ahead(shop: Shop) -> None:
+async def test_job_behind_one_stuck_at_another_place_is_stuck(shop: Shop) -> None:
     dead = await shop.fail.using(queue_hint=["b"], on_dead="hold").enqueue()
     await shop.step.using(claims=[["a"], ["b"]]).enqueue()
     async with shop.sched.flow() as flow:
@@ -247,7 +247,7 @@ async def test_a_job_is_stuck_at_a_second_place_of_one_ahead(shop: Shop) -> None
         assert (await flow.stats()).held_by == (dead.id,)
 
 
-async def test_a_dead_job_is_found_beside_a_wait_for_a_worker(shop: Shop) -> None:
+async def test_dead_job_is_found_beside_a_wait_for_workers(shop: Shop) -> None:
     dead = await shop.fail.using(id="z").enqueue()
     unserved = await shop.step.using(id="a", pool="nobody").enqueue()
     behind = await shop.step.using(id="b", after=[dead]).enqueue()
@@ -286,7 +286,7 @@ _JOBS = st.tuples(
 
 
 @given(st.lists(_JOBS, min_size=3, max_size=9))
-def test_a_flow_at_rest_is_stuck_if_each_job_left_leads_to_a_dead_one(world: World) -> None:
+def test_flow_at_rest_is_stuck_if_all_lead_to_dead(world: World) -> None:
     run(_check_at_rest(world))
 
 

@@ -117,7 +117,7 @@ class Reruns:
         assert store.rerun("sum") == [(DONE, DEFERRED)]
         assert store.run() == ["row", "sum"]
 
-    def test_a_job_that_waits_for_others_waits_for_a_rerun_too(self, store: Store) -> None:
+    def test_deferred_job_waits_again_for_rerun_dependencies(self, store: Store) -> None:
         store.enqueue(job("a"), job("b"), job("late", delay_ms=60_000), job("sum", after=["a", "b", "late"]))
         store.start(2)
         store.finish("a", "b")
@@ -129,7 +129,7 @@ class Reruns:
         assert store.run() == ["a", "b", "late", "sum"]
         assert store.states("a", "sum") == "FINISHED FINISHED"
 
-    def test_a_rerun_that_ends_otherwise_has_its_effect_on_a_waiting_job(self, store: Store) -> None:
+    def test_rerun_with_another_end_settles_waiting_dependents(self, store: Store) -> None:
         store.enqueue(
             job("a", max_attempts=1),
             job("late", delay_ms=60_000),
@@ -200,7 +200,7 @@ class RerunsRefused:
         assert store.rerun("over", "nobody") == [(REQUESTED, FINISHED), (UNKNOWN, None)]
         assert store.state("over") is FINISHED
 
-    def test_a_result_on_which_a_job_that_has_begun_counts_stays(self, store: Store) -> None:
+    def test_rerun_below_a_begun_dependent_is_refused(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", after=["a"]))
         store.start()
         store.finish("a")
@@ -243,7 +243,7 @@ class RerunsRefused:
         assert store.state("p") is FINISHED
 
     @pytest.mark.parametrize("waits_first", [False, True])
-    def test_no_circle_is_closed_through_a_job_that_waits_again(self, store: Store, waits_first: bool) -> None:
+    def test_rerun_closes_no_circle_through_a_waiting_job(self, store: Store, waits_first: bool) -> None:
         store.enqueue(job("p", max_attempts=1), job("a", after=[Dependency("p", when="done")]))
         store.start()
         store.fail("p")
