@@ -7,6 +7,7 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
 
+import attrs
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
@@ -88,6 +89,19 @@ def draw(_app: Sphinx, _page: str, text: list[str]) -> None:
     text[0] = mermaid.shown(text[0])
 
 
+ATTRS_DEFAULT = re.compile(r"attr_dict\['(\w+)'\]\.default")
+
+
+def show_defaults(
+    _app: Sphinx, _what: str, _name: str, found: Any, _options: object, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Show the defaults of a class of attrs, not the text from which attrs has made its constructor."""
+    if signature and attrs.has(found):
+        fields = attrs.fields_dict(found)
+        signature = ATTRS_DEFAULT.sub(lambda default: repr(fields[default[1]].default), signature)
+    return signature, returns
+
+
 def link_text(app: Sphinx, page: str, _template: str, context: dict[str, Any], _doctree: object) -> None:
     """Name the page as text, for programs, in the head of the built page."""
     if page not in {"genindex", "search", "py-modindex"}:
@@ -105,6 +119,7 @@ def setup(app: Sphinx) -> None:
     """Register what the settings above cannot say."""
     # Of what a command prints, as text.
     app.add_lexer("mermaid", TextLexer)
+    app.connect("autodoc-process-signature", show_defaults)
     app.connect("html-page-context", link_text)
     app.connect("build-finished", write_text)
     app.connect("source-read", draw)
