@@ -75,8 +75,9 @@ class QueueFaultError(TraceError):
     """
     A queue breaks a rule.
 
-    ``faults`` is what was found (nothing, if the queue raised or answered what makes no sense), ``jobs`` are the jobs
-    of the counterexample and ``steps`` what was done, in words; ``events`` is the same as a trace.
+    ``faults`` is what was found (nothing, if the queue raised, answered what makes no sense, or came to a deadlock),
+    ``jobs`` are the jobs of the counterexample and ``steps`` what was done, in words; ``events`` is the same as a
+    trace.
 
     .. versionadded:: 1.0.0
     """
@@ -266,8 +267,9 @@ def check_queue(
             *several* and *unplaced* are by default what the queue has in an attribute ``features``.
         wakes: the queue has a method ``take``, which waits for a job (`WaitingQueue`): a producer and workers call it
             side by side, as tasks of one loop or as threads, one of which goes on at a time, and their calls are
-            interleaved in many ways. A worker that waits while a job is ready has lost its wake-up. A queue that has
-            ``start`` too is checked as ever before.
+            interleaved in many ways. A worker that waits while a job is ready has lost its wake-up; calls that wait
+            for one another's locks are a deadlock. A queue that has ``start`` too is checked as ever before: only
+            then with edges, cancellations, and more than five jobs.
         slots: how many jobs run at once, 1–16; by default one to three. With *wakes* how many workers there are; by
             default two or three.
         max_jobs: how many jobs a history has at most, 1–26. Most have no more than five.
@@ -331,7 +333,7 @@ def check_queue(
         if jobs is None
         else [plans([jobs]), plans([jobs], in_rows=True)]
     )
-    tried = _Tried(wakes=wakes)
+    tried = _Tried(is_side_by_side=known is not None, has_start=known is None or known.has_start)
 
     def play(plan: _Plan, jobs_max: int) -> Story:
         story = Story(make_queue(), plan.slots, min(plan.jobs_max, jobs_max))
@@ -356,10 +358,14 @@ def check_queue(
         rows = [(row, workers[0]) for row in _ROWS] + [(_ROWS[-1], each) for each in workers[1:]]
         sweep = partial(side_by_side.sweep, rows, max_examples=max_examples)
         lost = off_the_loop(sweep) if jobs is None else None
-        if lost is None:
-            specs = st.one_of(make(_DOCUMENTS), make(_FAMILY)) if jobs is None else jobs
-            draw = partial(side_by_side.draw, specs, outcomes=ends, workers=workers, max_examples=max_examples)
-            lost = off_the_loop(partial(draw, max_jobs=min(max_jobs, FEW_JOBS)))
+        everyday = [st.one_of(make(_DOCUMENTS), make(_FAMILY)) if jobs is None else jobs]
+        # One by one these are tried of `start`; where there is none, side by side.
+        others = [make(_DEEP), *map(make, _ALIKE)] if jobs is None and not known.has_start else []
+        share = max_examples // 3 if others else 0
+        draw = partial(side_by_side.draw, outcomes=ends, workers=workers, max_jobs=min(max_jobs, FEW_JOBS))
+        for specs, count in ((everyday, max_examples - share), (others, share)):
+            if lost is None and count:
+                lost = off_the_loop(partial(draw, specs, max_examples=count))
         if lost is not None:
             raise QueueFaultError(lost) from lost.error
     return tried.report()
@@ -381,8 +387,9 @@ def _checked_features(said: object) -> frozenset[str]:
 class _Tried:
     """Counts of all histories."""
 
-    def __init__(self, *, wakes: bool) -> None:
-        self._wakes = wakes
+    def __init__(self, *, is_side_by_side: bool, has_start: bool) -> None:
+        self._is_side_by_side = is_side_by_side
+        self._has_start = has_start
         self._counts = Counter[str]()
         self._jobs_max = self._depth_max = 0
 
@@ -419,8 +426,12 @@ class _Tried:
             "several": 'jobs with several claims (features = {"several"}, or several=True)',
             "unplaced": 'jobs without a place (features = {"unplaced"}, or unplaced=True)',
         }
+        if not self._has_start:
+            missing = {name: text for name, text in missing.items() if name not in {"canceled", "edges"}}
         not_tried = [text for name, text in missing.items() if not counts[name]]
-        if not self._wakes:
+        if not self._has_start:
+            not_tried.append("cancellations, dependencies, long rows of jobs (a method start besides take)")
+        if not self._is_side_by_side:
             not_tried.append("calls side by side, and what wakes a worker that waits (a method take, and wakes=True)")
         else:
             not_tried.append("side by side: cancellations, dependencies, several producers")

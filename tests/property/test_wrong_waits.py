@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
+import re
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,8 +22,8 @@ from queuehint.testing import QueueFaultError, QueueReport, TraceJob, WaitingQue
 from queuehint.testing.histories.history import Ended
 from queuehint.testing.wakes import threads
 from queuehint.testing.wakes.locks import IN_CHARGE
-from queuehint.values.hint import conflict
-from tests.support import thorough
+from queuehint.values.hint import Claim, conflict
+from tests.support import thorough, until_sync
 
 
 class Places:
@@ -34,10 +36,13 @@ class Places:
     def find(self) -> str | None:
         before: list[TraceJob] = []
         for job in list(self.jobs.values()):
-            if job.id not in self.running and not any(conflict(job.claims, other.claims) for other in before):
+            if job.id not in self.running and not any(self.meet(job, other) for other in before):
                 return job.id
             before.append(job)
         return None
+
+    def meet(self, job: TraceJob, other: TraceJob) -> bool:
+        return conflict(job.claims, other.claims)
 
     def leave(self, job_id: str, outcome: Ended) -> None:
         self.running.remove(job_id)
@@ -220,6 +225,58 @@ class TwoLocks(Blocking):
             self.changed.notify_all()
 
 
+class TakesTwoLocks(TwoLocks):
+    """The same, of workers alone."""
+
+    def enqueue(self, job: TraceJob) -> None:
+        with self.changed:
+            self.jobs[job.id] = job
+            self.changed.notify()
+
+    def take(self) -> str | None:
+        with self.other:
+            return super().take()
+
+
+class LocksWhatItNotifies(Blocking):
+    """No deadlock: a worker keeps a lock while it waits for a job, and another one waits for that lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = Lock()
+
+    def take(self) -> str | None:
+        with self.gate:
+            return super().take()
+
+    def end(self, job_id: str, outcome: Ended) -> None:
+        with self.changed:
+            self.leave(job_id, outcome)
+
+
+class CatchesAll(Blocking):
+    """A wait that nothing ends."""
+
+    def take(self) -> str | None:
+        while True:
+            try:
+                return super().take()
+            except BaseException:
+                continue
+
+
+class KnowsItsThread(Blocking):
+    def take(self) -> str | None:
+        self.last = threading.current_thread().name
+        return super().take()
+
+
+class StartsAThread(Blocking):
+    def __init__(self) -> None:
+        super().__init__()
+        threading.Thread(target=int).start()
+
+
 class KeepsItsLock(Blocking):
     """An end that never comes back."""
 
@@ -336,6 +393,23 @@ class AwaitingNotifiesOne(AwaitingCondition):
             self.changed.notify()
 
 
+class AwaitingTwoLocks(AwaitingCondition):
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = asyncio.Lock()
+
+    async def enqueue(self, job: TraceJob) -> None:
+        async with self.other:
+            await asyncio.sleep(0)
+            await super().enqueue(job)
+
+    async def end(self, job_id: str, outcome: Ended) -> None:
+        async with self.changed:
+            async with self.other:
+                self.leave(job_id, outcome)
+            self.changed.notify_all()
+
+
 class AwaitingPolls(Awaiting):
     """Right: it looks again and again."""
 
@@ -344,6 +418,33 @@ class AwaitingPolls(Awaiting):
             await asyncio.sleep(0.1)
         self.running.add(found)
         return found
+
+
+class ThreeSegments(Awaiting):
+    def meet(self, job: TraceJob, other: TraceJob) -> bool:
+        return conflict(*([Claim(claim.path[:3]) for claim in each.claims] for each in (job, other)))
+
+
+class IgnoresCase(Awaiting):
+    def meet(self, job: TraceJob, other: TraceJob) -> bool:
+        return conflict(*([Claim(tuple(map(str.lower, c.path))) for c in each.claims] for each in (job, other)))
+
+
+class JoinedKeys(Awaiting):
+    def meet(self, job: TraceJob, other: TraceJob) -> bool:
+        paths = [tuple(":".join(each.path).split(":")) if each.path else () for each in (job, other)]
+        return conflict(*([Claim(path)] for path in paths))
+
+
+class PrefixOfText(Awaiting):
+    def meet(self, job: TraceJob, other: TraceJob) -> bool:
+        one, two = (":".join(each.path or ()) for each in (job, other))
+        return one.startswith(two) or two.startswith(one)
+
+
+class BlockingThreeSegments(Blocking):
+    def meet(self, job: TraceJob, other: TraceJob) -> bool:
+        return ThreeSegments.meet(self, job, other)  # type: ignore[arg-type]
 
 
 # --- the tests -------------------------------------------------------------------------------------------------------
@@ -369,7 +470,6 @@ def acquit(factory: Callable[[], WaitingQueue], **options: Any) -> QueueReport:
         (LooksBeforeItWaits, "idle", 1, 3),
         (NotifiesOne, "idle", 3, 8),
         (TakesWithoutLock, "started_twice", 1, 4),
-        (TwoLocks, "idle", 2, 8),
         (AwaitsTooEarly, "idle", 1, 3),
         (AwaitsBeforeItMarks, "started_twice", 1, 4),
         (AwaitingNotifiesOne, "idle", 3, 8),
@@ -390,6 +490,32 @@ def test_right_queue_is_acquitted(factory: Callable[[], WaitingQueue]) -> None:
     report = acquit(factory, max_examples=many)
     assert report.histories == report.side_by_side > many // 2
     assert report.switches > many // 3
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        ThreeSegments,
+        IgnoresCase,
+        *[pytest.param(each, marks=pytest.mark.nightly) for each in (JoinedKeys, PrefixOfText, BlockingThreeSegments)],
+    ],
+)
+def test_take_alone_is_convicted_of_deep_and_alike_paths(factory: Callable[[], WaitingQueue]) -> None:
+    raised = convict(factory, max_examples=600)
+    assert raised.faults[0].rule == "idle", raised
+    assert len(raised.jobs) == 2
+
+
+def test_report_names_all_that_take_alone_leaves_untried() -> None:
+    report = acquit(Awaiting, max_examples=60, edges=True, cancels=True)
+    assert report.not_tried == (
+        'shared claims (features = {"shared"}, or shared=True)',
+        'jobs with several claims (features = {"several"}, or several=True)',
+        'jobs without a place (features = {"unplaced"}, or unplaced=True)',
+        "cancellations, dependencies, long rows of jobs (a method start besides take)",
+        "side by side: cancellations, dependencies, several producers",
+    )
+    assert report.depth_max > 3
 
 
 def test_history_of_a_lost_wake_up_names_the_line_at_which_a_worker_waits() -> None:
@@ -418,9 +544,79 @@ def test_queue_of_the_standard_library_is_acquitted_of_jobs_without_places_and_c
     assert convict(PlainQueue).faults[0].rule == "overlap"
 
 
-def test_call_that_never_comes_back_is_told() -> None:
-    raised = convict(KeepsItsLock)
-    assert "error: end a: finished has not come back: it waits at `gate.acquire()`" in str(raised)
+@pytest.mark.parametrize(
+    "factory, waits",
+    [
+        (
+            TwoLocks,
+            [
+                r"producer waits at `with self.other, .*\) for a lock that worker \d holds",
+                r"worker \d waits at `with self.changed, .*\) for a lock that producer holds",
+            ],
+        ),
+        (
+            TakesTwoLocks,
+            [
+                r"worker 1 waits at `with self.changed, self.other:` .* for a lock that worker 2 holds",
+                r"worker 2 waits at `self.changed.wait\(\)` .* to be woken",
+            ],
+        ),
+        (
+            AwaitingTwoLocks,
+            [
+                "producer waits at .* for a lock that nobody gives back",
+                r"worker \d waits at `async with self.other:` .* for a lock that nobody gives back",
+                r"worker \d waits at `async with self.changed:` .* for a lock that nobody gives back",
+            ],
+        ),
+        (KeepsItsLock, [r"worker 1 waits at `gate.acquire\(\)`  \(.*\) for a lock that it holds itself"]),
+    ],
+)
+def test_deadlock_is_told_by_its_callers_and_their_locks(factory: Callable[[], WaitingQueue], waits: list[str]) -> None:
+    raised = convict(factory)
+    assert re.search(r"deadlock: " + r",\nand ".join(waits) + r"\n\n", str(raised)), raised
+    assert raised.faults == ()
+    assert len(raised.jobs) <= 2
+
+
+def test_lock_of_a_waiting_worker_is_no_deadlock() -> None:
+    assert "idle: a worker asked for a job and got none" in str(convict(LocksWhatItNotifies))
+
+
+def test_threads_of_a_check_are_over_after_it() -> None:
+    before, count = threading.enumerate(), len(sys._current_frames())
+    for factory in (KnowsItsThread, TwoLocks, NotifiesOne):
+        with contextlib.suppress(QueueFaultError):
+            check_queue(factory, wakes=True, max_examples=30)
+        assert threading.enumerate() == before
+        until_sync(lambda: len(sys._current_frames()) <= count)
+
+
+def test_queue_that_cannot_be_made_leaves_no_crew_in_charge() -> None:
+    made: list[None] = []
+
+    def make() -> WaitingQueue:
+        made.append(None)
+        if len(made) > 2:
+            raise ValueError("no more")
+        return Blocking()
+
+    with pytest.raises(ValueError, match="no more"):
+        acquit(make)
+    assert IN_CHARGE == []
+
+
+def test_call_that_cannot_be_ended_is_told_by_its_line() -> None:
+    with pytest.raises(
+        RuntimeError, match=r"a call goes on after its history, at `self.changed.wait\(\)` .*BaseException"
+    ):
+        acquit(CatchesAll)
+    assert IN_CHARGE == []
+
+
+def test_thread_that_a_queue_starts_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="a thread that the queue starts by itself is not run"):
+        acquit(StartsAThread)
 
 
 def test_wait_invisible_to_the_check_is_named_by_its_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -452,7 +452,7 @@ def test_a_trace_is_drawn_for_mermaid() -> None:
     ]
 
 
-def test_events_specs_and_records_of_a_store_are_written_as_lines() -> None:
+def test_values_of_a_store_are_written_as_lines() -> None:
     queue = Queue()
     spec = JobSpec(id="a", task="t", claims=(Claim(("doc1",)),))
     queue.enqueue(spec)

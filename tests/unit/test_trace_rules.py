@@ -324,13 +324,13 @@ def test_events_of_a_store_describe_their_jobs() -> None:
     check_trace([attrs.evolve(event, claims=()) for event in events])
 
 
-def test_redrive_of_a_job_known_by_its_events_alone_accuses_no_other() -> None:
+def test_redrive_of_an_undescribed_job_accuses_no_other() -> None:
     """It may have held its place, or not."""
     told = happened("queued:a started:a failed:a queued:b redriven:a started:a")
     assert find_faults([attrs.evolve(event, claims=(A if event.job == "a" else B).claims) for event in told]) == []
 
 
-def test_report_counts_all_jobs_beyond_a_limit_and_across_a_gap() -> None:
+def test_report_counts_jobs_beyond_a_limit_and_a_gap() -> None:
     events = happened("queued:a queued:b started:b ended:b queued:c started:c ended:c")
     report = examine_trace(events, [A, B, ELSEWHERE], limit=1)
     assert (len(report.faults), report.jobs, report.ran, report.attempts, report.events) == (1, 3, 2, 2, 7)

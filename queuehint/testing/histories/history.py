@@ -39,6 +39,8 @@ class History:
         self.events: list[TraceEvent] = []
         self.faults: tuple[Fault, ...] = ()
         self.problem: str | None = None
+        self.trouble: Literal["error", "deadlock"] = "error"
+        """What kind of problem that is."""
         self.error: BaseException | None = None
         self.is_odd = False
         """Nothing can follow what it did."""
@@ -65,13 +67,13 @@ class History:
     def breaks(self, rules: Collection[Rule]) -> bool:
         """Return whether it breaks one of these rules; if so, forget what happened after it did."""
         faults = [fault for fault in self._faults(self.events, is_whole=not self.is_odd) if fault.rule in rules]
-        if not faults:
-            return self.problem is not None
+        if not faults or (self.trouble == "deadlock" and faults[0].rule is Rule.IDLE):
+            return self.problem is not None  # of a deadlock, idle workers are a consequence
         first = faults[0]
         if first.rule is not Rule.NOT_OVER:
             self.events = self.events[: first.index + 1]
             steps = round(first.at_ms)
-            self.problem = self.error = None
+            self.problem, self.trouble, self.error = None, "error", None
             del self.steps[steps:], self.done[steps:]
             seen = {event.job for event in self.events}
             self.jobs = [job for job in self.jobs if job.id in seen]
@@ -87,8 +89,8 @@ class History:
 
     @property
     def kind(self) -> str:
-        """The fault without the jobs: a rule, an error of the queue, or an answer that makes no sense."""
-        return self.faults[0].rule if self.faults else "error"
+        """The fault without the jobs: a rule, a deadlock, an error of the queue, or an answer that makes no sense."""
+        return self.faults[0].rule if self.faults else self.trouble
 
     def _running_at_the_end(self) -> list[str]:
         running: dict[str, None] = {}
@@ -108,7 +110,7 @@ class History:
         """Return what happened, in words and pictures, paragraph by paragraph."""
         said = [f"{fault.rule}: {fault.message}{self.why(fault)}" for fault in self.faults]
         if self.problem is not None:
-            said.append(f"error: {self.problem}")
+            said.append(f"{self.trouble}: {self.problem}")
         width = len(str(len(self.steps)))
         steps = [f"  {number:>{width}}  {step}" for number, step in enumerate(self.steps, 1)]
         return [*said, "\n".join(steps), *[fault.picture for fault in self.faults]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Generator, Sequence
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -61,9 +62,12 @@ class Probe:
 def probe(factory: Callable[[], Any]) -> Probe:
     """Make a queue, look at it, and close it."""
     crew = TaskCrew()
-    queue = crew.make(factory)
-    check_methods(queue)
-    close_by(crew, queue)
+    try:
+        queue = crew.make(factory)
+        check_methods(queue)
+        close_by(crew, queue)
+    finally:
+        crew.close()
     return Probe(
         make=TaskCrew if inspect.iscoroutinefunction(queue.take) else ThreadCrew,
         features=getattr(queue, "features", ()),
@@ -133,15 +137,21 @@ class WakeSearch:
 
     def draw(
         self,
-        specs: SearchStrategy[JobSpec],
+        specs: Collection[SearchStrategy[JobSpec]],
         *,
         outcomes: Collection[Ended],
         workers: Collection[int],
         max_jobs: int,
         max_examples: int,
     ) -> WakeStory | None:
-        """Draw histories; return the smallest that breaks a rule, None if none was found."""
-        plans = plans_of(specs, workers=workers, outcomes=outcomes, steps_max=self._steps_max, max_jobs=max_jobs)
+        """
+        Draw histories; return the smallest that breaks a rule, None if none was found.
+
+        Args:
+            specs: the jobs of a history are of one of these.
+        """
+        made = partial(plans_of, workers=workers, outcomes=outcomes, steps_max=self._steps_max, max_jobs=max_jobs)
+        plans = st.one_of([made(each) for each in specs])
 
         def look(max_jobs: int, max_examples: int) -> WakeStory | None:
             play = lambda plan: self._play(plan, max_jobs)  # noqa: E731
@@ -174,8 +184,11 @@ class WakeSearch:
 
     def _play(self, plan: WakePlan, max_jobs: int) -> WakeStory:
         crew = self._make()
-        story = WakeStory(crew.make(self._factory), crew, plan, max_jobs)
-        story.play()
+        try:
+            story = WakeStory(crew.make(self._factory), crew, plan, max_jobs)
+            story.play()
+        finally:
+            crew.close()
         self._see(story)
         return story
 

@@ -39,6 +39,12 @@ class Crew(Protocol):
     def where(self, caller: int) -> str | None:
         """Return the line of the queue's code at which a caller stands."""
 
+    def waits_for_lock(self, caller: int) -> bool:
+        """Return whether a caller waits for a lock, not for a condition, an event or a semaphore."""
+
+    def holder(self, caller: int) -> int | None:
+        """Return who holds the lock that a caller waits for, None if that is not known."""
+
     def time_out(self, caller: int) -> bool:
         """Let the time of a caller's wait be over; return False if it has no time-out."""
 

@@ -120,26 +120,23 @@ class WakeStory(History):
 
     def play(self) -> None:
         """Play the plan, then what is left; close the queue."""
-        try:
-            for turn in self.plan.turns:
-                options = self._options()
-                if self.is_odd or not options:
-                    break
-                self.done.append(turn)
-                who = self._caller(turn.who, options)
-                if who is not None:
-                    self._go_on(who, turn.steps)
-                    self.was_cut_short |= turn.steps is not None and self.was_stopped
-            count = 0
-            while not self.is_odd and (options := self._options(is_last=True)):
-                self._go_on(options[0], None)
-                count += 1
-                if count > GOES_ON_MAX:
-                    self.problem, self.is_odd = "its callers go on without an end", True
-            self._see_stuck()
-            close_by(self._crew, self._queue)
-        finally:
-            self._crew.close()
+        for turn in self.plan.turns:
+            options = self._options()
+            if self.is_odd or not options:
+                break
+            self.done.append(turn)
+            who = self._caller(turn.who, options)
+            if who is not None:
+                self._go_on(who, turn.steps)
+                self.was_cut_short |= turn.steps is not None and self.was_stopped
+        count = 0
+        while not self.is_odd and (options := self._options(is_last=True)):
+            self._go_on(options[0], None)
+            count += 1
+            if count > GOES_ON_MAX:
+                self.problem, self.is_odd = "its callers go on without an end", True
+        self._see_stuck()
+        close_by(self._crew, self._queue)
 
     # --- who can go on -------------------------------------------------------------------------------------------
 
@@ -174,6 +171,10 @@ class WakeStory(History):
             return []
         return [*going, *brings, *takes, *ends, *stopped]
 
+    def _takes(self, caller: int) -> bool:
+        """Return whether the call of a caller is one that waits for a job."""
+        return caller != PRODUCER and self._workers[caller - 1].job is None
+
     def _see_quiet(self) -> None:
         """Where all calls wait: end the waits that have time-outs, once; then see whether one waits for nothing."""
         now = len(self.events)
@@ -198,13 +199,42 @@ class WakeStory(History):
         return super().why(fault) + (f";\n{waits}, and nothing has woken it" if waits else "")
 
     def _see_stuck(self) -> None:
-        """See whether a call has not come back that does not wait for a job."""
+        """See whether calls wait for locks for ever, or one has not come back that does not wait for a job."""
+        if self.problem is None and (locked := self._deadlocked()):
+            self.trouble, self.is_odd = "deadlock", True
+            self.problem = ",\nand ".join(map(self._locked, locked))
+            return
         for caller, call in self._calls.items():
-            is_take = caller != PRODUCER and self._workers[caller - 1].job is None
-            if not is_take and self.problem is None:
+            if not self._takes(caller) and self.problem is None:
                 at = self._crew.where(caller)
                 self.problem = f"{call} has not come back: it waits{f' at {at}' if at else ''}"
                 self.is_odd = True
+
+    def _deadlocked(self) -> list[int]:
+        """Return the callers that wait for locks which nobody gives back, and those that hold these."""
+        locked = [caller for caller in self._calls if self._crew.waits_for_lock(caller)]
+        for caller in locked:
+            ring: list[int] = []
+            at: int | None = caller
+            while at in locked and at not in ring:
+                ring.append(at)
+                at = self._crew.holder(at)
+            if at == caller:
+                return ring
+        is_all = len(locked) == len(self._calls) and self._over != {job.id for job in self.jobs}
+        if not is_all and all(map(self._takes, locked)):
+            return []
+        return [*locked, *dict.fromkeys(at for at in map(self._crew.holder, locked) if at in self._calls)]
+
+    def _locked(self, caller: int) -> str:
+        """Return what a caller of a deadlock waits for, in words."""
+        at, holder = self._crew.where(caller), self._crew.holder(caller)
+        if not self._crew.waits_for_lock(caller):
+            return f"{_named(caller)} waits{f' at {at}' if at else ''} to be woken"
+        whose = "it holds itself" if holder == caller else "nobody gives back"
+        if holder is not None and holder != caller and holder in self._calls:
+            whose = f"{_named(holder)} holds"
+        return f"{_named(caller)} waits{f' at {at}' if at else ''} for a lock that {whose}"
 
     # --- a turn --------------------------------------------------------------------------------------------------
 
@@ -212,7 +242,7 @@ class WakeStory(History):
         """Let a caller go on: one step of the history."""
         others = [each for each in self._calls if each != caller and self._crew.can_go(each)]
         self.switches += bool(others)
-        who = "producer" if caller == PRODUCER else f"worker {caller}"
+        who = _named(caller)
         begins = caller not in self._calls
         call = self._begin(caller) if begins else self._calls[caller]
         self._last, self.was_stopped = caller, False
@@ -272,6 +302,10 @@ class WakeStory(History):
         running = {each.job for each in self._workers if each.job is not None and each.number not in self._calls}
         worker.job = self.see_started(found, running, self._over)
         worker.refused_at = None
+
+
+def _named(caller: int) -> str:
+    return "producer" if caller == PRODUCER else f"worker {caller}"
 
 
 def close_by(crew: Crew, queue: object) -> None:

@@ -67,14 +67,25 @@ class TaskCrew:
 
     def where(self, caller: int) -> str | None:
         """Return the line that its task awaits at."""
+        return line_of(next((each for each in self._frames(caller) if not is_library(each.f_code.co_filename)), None))
+
+    def waits_for_lock(self, caller: int) -> bool:
+        """Return whether its task awaits an `asyncio.Lock`, or that of a condition."""
+        return any(frame.f_code is asyncio.Lock.acquire.__code__ for frame in self._frames(caller))
+
+    def holder(self, caller: int) -> None:
+        """Return None: a lock of asyncio does not know its holder."""
+
+    def _frames(self, caller: int) -> list[FrameType]:
+        """Return the frames that its task awaits in, the innermost first."""
         awaited: Any = self._tasks[caller].get_coro()
-        found: FrameType | None = None
+        found: list[FrameType] = []
         while awaited is not None:
             frame = _first(awaited, "cr_frame", "gi_frame", "ag_frame")
-            if frame is not None and not is_library(frame.f_code.co_filename):
-                found = frame
+            if frame is not None:
+                found.insert(0, frame)
             awaited = _first(awaited, "cr_await", "gi_yieldfrom", "ag_await")
-        return line_of(found)
+        return found
 
     def time_out(self, caller: int) -> bool:
         """Let the nearest time-out of a caller strike."""

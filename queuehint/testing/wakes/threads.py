@@ -11,14 +11,17 @@ from __future__ import annotations
 import _thread
 import dis
 import sys
+import threading
 from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from queuehint.testing.wakes import locks
 from queuehint.testing.wakes.crew import is_library, line_of
 
 PATIENCE_S: Final = 10.0
+ENDINGS_MAX: Final = 20
+"""A thread that was told so many times to end, and goes on, cannot be ended."""
 STEPS_MAX: Final = 3_000
 """A thread that makes so many steps without an end waits for something: it polls."""
 BY_INSTRUCTION: Final = sys.version_info[:2] != (3, 12)
@@ -40,12 +43,18 @@ class _Caller:
         self.ident: int | None = None
         self.lock: locks.Lock | None = None
         """What it waits for."""
+        self.awaits_notice = False
+        """It waits for that lock to be told something, as in `threading.Condition.wait`, which gives it back then."""
         self.sleeps = self.has_timeout = self.is_timed_out = False
         self.steps: int | None = None
         """How many it may still make."""
         self.count = 0
         self.polls = False
         self.frame: FrameType | None = None
+        self.endings = 0
+        """How often its thread was told to end."""
+        self.is_lost = False
+        """Its thread does not come back."""
 
 
 class ThreadCrew:
@@ -89,9 +98,9 @@ class ThreadCrew:
         made.steps, made.count = steps, 0
         made.turn.release()
         if not self._back.acquire(timeout=PATIENCE_S):
-            frame = None if made.ident is None else sys._current_frames().get(made.ident)
+            made.is_lost = True
             raise RuntimeError(
-                f"a call has not come back for {PATIENCE_S:g} s, at {line_of(frame)}: it waits for what is not made of "
+                f"a call has not come back for {PATIENCE_S:g} s, at {_stands(made)}: it waits for what is not made of "
                 "the locks of threading by the queue itself, so that its callers cannot be run one at a time"
             )
         made.polls = made.count > STEPS_MAX
@@ -107,6 +116,16 @@ class ThreadCrew:
         """Return the line at which it stands."""
         return line_of(self._callers[caller].frame)
 
+    def waits_for_lock(self, caller: int) -> bool:
+        """Return whether it waits for a lock that its holder has to give back."""
+        made = self._callers[caller]
+        return made.lock is not None and not made.awaits_notice
+
+    def holder(self, caller: int) -> int | None:
+        """Return who holds the lock that it waits for."""
+        lock = self._callers[caller].lock
+        return None if lock is None else lock.holder
+
     def time_out(self, caller: int) -> bool:
         """Let the time of a caller's wait be over."""
         made = self._callers[caller]
@@ -114,13 +133,27 @@ class ThreadCrew:
         return made.is_timed_out
 
     def close(self) -> None:
-        """End all threads."""
+        """
+        End all threads.
+
+        Raises:
+            RuntimeError: one goes on, for it catches what ends it.
+        """
         self._is_over = True
-        for made in self._callers.values():
-            made.turn.release()
-            self._back.acquire(timeout=PATIENCE_S)
-        if self in locks.IN_CHARGE:
-            locks.IN_CHARGE.remove(self)
+        try:
+            for made in self._callers.values():
+                if made.is_lost:
+                    continue  # it was told
+                made.turn.release()
+                if not self._back.acquire(timeout=PATIENCE_S) or made.is_lost:
+                    made.is_lost = True
+                    raise RuntimeError(
+                        f"a call goes on after its history, at {_stands(made)}: it catches BaseException, so that its "
+                        "thread cannot be ended; let pass what is no Exception"
+                    )
+        finally:
+            if self in locks.IN_CHARGE:
+                locks.IN_CHARGE.remove(self)
 
     # --- what its threads ask ------------------------------------------------------------------------------------
 
@@ -136,13 +169,19 @@ class ThreadCrew:
     def wait(self, lock: locks.Lock, *, has_timeout: bool) -> bool:
         """Wait until a lock is free; return False if the time is over before."""
         number = self.caller()
-        if self._is_over:
-            raise Ended
         if number < 0:
-            raise RuntimeError("a lock is taken while the queue is made, and is not free")
+            raise RuntimeError(
+                "a lock is waited for while the queue is made: a thread that the queue starts by itself is not run, "
+                "only its enqueue, take and end are"
+            )
         made = self._callers[number]
+        if self._is_over:
+            self._end(made)
         made.lock, made.has_timeout = lock, has_timeout
-        self._hand_back(made, sys._getframe(1))
+        frame = sys._getframe(1)
+        asks = frame.f_back
+        made.awaits_notice = asks is not None and asks.f_code is threading.Condition.wait.__code__
+        self._hand_back(made, frame)
         made.lock = None
         is_timed_out, made.is_timed_out = made.is_timed_out, False
         return lock.is_free(number) or not is_timed_out
@@ -182,6 +221,7 @@ class ThreadCrew:
                 self._back.release()
         finally:
             del self._numbers[made.ident]
+            _forget(made.ident)
             self._back.release()
 
     def _has_ended(self) -> bool:
@@ -192,7 +232,17 @@ class ThreadCrew:
         self._back.release()
         made.turn.acquire()
         if self._is_over:
-            raise Ended
+            self._end(made)
+
+    def _end(self, made: _Caller) -> NoReturn:
+        """End the thread that runs, by an error; keep one for good that has caught it again and again."""
+        made.endings += 1
+        if made.endings > ENDINGS_MAX:
+            made.is_lost, made.frame = True, sys._getframe(1)
+            self._back.release()
+            while True:
+                made.turn.acquire()
+        raise Ended
 
     def _trace(self, frame: FrameType, _event: str, _argument: object) -> Any:
         if is_library(frame.f_code.co_filename):
@@ -202,13 +252,27 @@ class ThreadCrew:
 
     def _trace_code(self, frame: FrameType, event: str, _argument: object) -> Any:
         if event == "line" or (event == "opcode" and frame.f_lasti in steps_of(frame.f_code)):
-            if self._is_over:
-                raise Ended
             made = self._callers[self.caller()]
+            if self._is_over:
+                self._end(made)
             made.count += 1
             if made.count > STEPS_MAX or (made.steps is not None and made.count > made.steps + 1):
                 self._hand_back(made, frame)
         return self._trace_code
+
+
+def _stands(made: _Caller) -> str | None:
+    """Return the line at which the thread of a caller stands that has not come back."""
+    frame = None if made.ident is None else sys._current_frames().get(made.ident)
+    return line_of(frame or made.frame)
+
+
+def _forget(ident: int) -> None:
+    """Take out of `threading.enumerate` what `threading.current_thread` has put there for a thread of a crew."""
+    with threading._active_limbo_lock:  # type: ignore[attr-defined]
+        active: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
+        if isinstance(active.get(ident), threading._DummyThread):
+            del active[ident]
 
 
 _known: dict[CodeType, frozenset[int]] = {}
