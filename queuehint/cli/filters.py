@@ -203,5 +203,5 @@ def time_of(text: str) -> datetime:
     except ValueError:
         raise UsageError(f"{text!r} is not a time; write 30min, 2h, 7d, or 2026-01-31T12:00Z") from None
     if found.tzinfo is None:
-        raise UsageError(f"{text!r} needs its time zone, as in 2026-01-31T12:00Z; local time is never guessed")
+        raise UsageError(f"{text!r} requires a time zone, as in 2026-01-31T12:00Z; local time is never guessed")
     return found

@@ -167,7 +167,7 @@ def why(
         if (id is None) is (path is None):
             raise UsageError("give the id of a job or the queue key of a place, one of the two")
         if chain and path is not None:
-            raise UsageError("--chain goes with the id of a job, not with --path")
+            raise UsageError("--chain requires the id of a job, not --path")
         printer = Printer(as_json=as_json)
         if id is None:
             _print_place(printer, sched.why_sync(path=place(path), limit=limit))

@@ -67,7 +67,7 @@ def set_limit(
     """Put a limit on a path, a task or a pool, in place of the one it has; what runs is never stopped."""
     with opened(target, namespace, as_json=as_json) as sched:
         if (most, rate, burst, max_pending) == (None,) * 4:
-            raise UsageError("say what is limited: --most, --rate, --max-pending")
+            raise UsageError("a limit requires --most, --rate or --max-pending")
         changed = sched.limit_sync(
             None if path is None else place(path),
             most,

@@ -152,7 +152,7 @@ def find(target: str | None, namespace: str | None) -> Scheduler:
         TargetError, InvalidJobError: there is none, or its jobs live in one process.
     """
     if not target:
-        raise TargetError("say where the jobs are: --target redis://host:6379/0 or module:scheduler, or QUEUEHINT_URL")
+        raise TargetError("a store is required: --target redis://host:6379/0 or module:scheduler, or QUEUEHINT_URL")
     if ":/" in target:
         scheduler = Scheduler(target) if namespace is None else Scheduler(target, namespace=namespace)
     else:

@@ -278,7 +278,7 @@ def drain(
     with opened(target, namespace, as_json=as_json) as sched:
         if cancel:
             if path is None:
-                raise UsageError("drain --cancel needs a PATH; root is above all places")
+                raise UsageError("drain --cancel requires a PATH; root is above all places")
             cancel_path(sched, path, None, yes=yes)
         question = CountPending(None if path is None else place(path), include_scheduled)
         printer = Printer(as_json=as_json)

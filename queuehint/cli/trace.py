@@ -82,7 +82,7 @@ def trace(
         if follow and chosen:
             raise UsageError("--follow writes the events of all jobs; filter them when reading")
         if seconds is not None and not follow:
-            raise UsageError("--seconds goes with --follow")
+            raise UsageError("--seconds requires --follow")
         with _written(file) as out:
             if follow:
                 _follow(sched, out, format, tracks, seconds=seconds, limit=limit)
@@ -299,7 +299,7 @@ def _slots(words: list[str] | None) -> int | dict[str, int] | None:
     for word in words:
         pool, is_of_pool, number = word.rpartition("=")
         if not (number.isascii() and number.isdecimal() and len(number) <= 9) or (not is_of_pool and len(words) > 1):
-            raise UsageError(f"--slots {word!r}: say how many there are, or POOL=N for each pool")
+            raise UsageError(f"--slots {word!r}: must be a number, or POOL=N for each pool")
         if not is_of_pool:
             return int(number)
         by_pool[pool] = int(number)

@@ -264,8 +264,8 @@ def _check_edges(spec: JobSpec, edges: tuple[Dependency, ...]) -> None:
 def _check_key(spec: JobSpec) -> None:
     if spec.key is not None and spec.on_conflict != "reject":
         raise InvalidJobError(
-            f"it depends on {shown(spec.name or spec.id)}, whose key {shown(spec.key)} may make it another job; "
-            'give that one no key, or on_conflict="reject"'
+            f"it depends on {shown(spec.name or spec.id)}, whose key {shown(spec.key)} may resolve to another job: "
+            'give it no key, or on_conflict="reject"'
         )
 
 
@@ -295,12 +295,12 @@ def _check_parts(specs: list[JobSpec]) -> None:
         if spec.flow != specs[0].flow:
             raise InvalidJobError(
                 f"{_label(spec, index)}: flow is {shown(spec.flow)}, that of the first {shown(specs[0].flow)}; jobs "
-                "that take effect at once with so many others belong to one flow, or all to none"
+                "of an atomic submission of this size must belong to one flow, or all to none"
             )
         for parameter in ("key", "presence_ms"):
             if getattr(spec, parameter) is not None:
                 raise InvalidJobError(
-                    f"{_label(spec, index)}: {parameter} is not for jobs that take effect at once with so many others; "
+                    f"{_label(spec, index)}: {parameter} is not supported in an atomic submission of this size; "
                     f"at most {ONE_STEP_JOBS} jobs, {ONE_STEP_GATES} gates, {ONE_STEP_EDGES} edges ({PORTION_MAX} of "
                     f"one job) and {BYTES_PER_SUBMISSION_MAX} bytes of arguments are one step"
                 )

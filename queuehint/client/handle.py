@@ -423,10 +423,10 @@ def why_asked(client: Client, job: object, chain: object, path: object, limit: o
         raise InvalidJobTypeError("give the id of a job or path, one of the two")
     if path is None:
         if limit is not None:
-            raise InvalidJobTypeError(f"limit goes with path, not with a job, got {shown(limit)}")
+            raise InvalidJobTypeError(f"limit requires path, not a job, got {shown(limit)}")
         return asked_why(id_of(client, job, "job"), chain)
     if chain is not False:
-        raise InvalidJobTypeError(f"chain goes with a job, not with path, got {shown(chain)}")
+        raise InvalidJobTypeError(f"chain requires a job, not path, got {shown(chain)}")
     most = PATH_JOBS if limit is None else check_int(limit, parameter="limit", least=1, most=CHAIN_MAX)
     return Why(None, most, parse_path(path))
 

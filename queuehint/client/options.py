@@ -111,7 +111,7 @@ class Options:
         changes: dict[str, Any] = {}
         given = dict(self.given)
         if "retry" in options and "backoff" in options:
-            raise InvalidJobTypeError("give backoff or retry, which is another name for it, not both")
+            raise InvalidJobTypeError("backoff and retry, another name for it, are mutually exclusive")
         for name, value in options.items():
             if name in _BACKOFF_NAMES:
                 given["backoff"] = None if value is None else Backoff.of(value, parameter=name)
@@ -131,7 +131,7 @@ class Options:
         if "mode" in options and changes.get("claims", self.claims) is not None:
             raise InvalidJobTypeError(MODE_OF_NONE)
         if "when" in options and changes.get("after", self.after) is None:
-            raise InvalidJobTypeError("when says how the jobs of after are waited for: give after too")
+            raise InvalidJobTypeError("when requires after")
         options_new = attrs.evolve(self, **changes)
         if options_new.delay_ms is not None and options_new.run_at_ms is not None:
             if "delay_ms" in changes and "run_at_ms" in changes:

@@ -96,7 +96,7 @@ class Signal(Referable):
             InvalidJobError: *when* is ``"failure"``.
         """
         if when == "failure":
-            raise InvalidJobError(f"when is 'failure', and signal {self.name!r} never fails: it is given or not")
+            raise InvalidJobError(f"when='failure' is not supported for signal {self.name!r}, which never fails")
         if self.timeout_ms is None:
             return (Dependency(signal_id(self.name), "success", self.called),)
         when, data = WHEN_OF[self.on_timeout]

@@ -46,16 +46,16 @@ def import_path(name: str, function: Callable[..., Any], *, is_async: bool) -> I
         HandlerError: it is async, cannot be imported by another process, or the system is not POSIX.
     """
     if os.name != "posix":
-        raise HandlerError(f"{name}: process=True needs a POSIX system, this is {sys.platform}")
+        raise HandlerError(f"{name}: process=True requires a POSIX system, this is {sys.platform}")
     if is_async:
         raise HandlerError(
-            f"{name}: process=True takes a plain function, and this one is async: it can be canceled where it awaits, "
-            "so leave process=True out, or make it a plain function"
+            f"{name}: process=True requires a plain function, and this one is async: it can be canceled where it "
+            "awaits, so leave process=True out, or make it a plain function"
         )
     module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(qualname, str):
         raise HandlerError(
-            f"{name}: process=True takes a function of a module, got {type(function).__name__}: {shown(function)}"
+            f"{name}: process=True requires a function of a module, got {type(function).__name__}: {shown(function)}"
         )
     problem = ""
     if "<lambda>" in qualname:
@@ -68,7 +68,7 @@ def import_path(name: str, function: Callable[..., Any], *, is_async: bool) -> I
         problem = "a function of an interactive session"
     if problem:
         raise HandlerError(
-            f"{name}: process=True takes a function that another process can import from its module, "
+            f"{name}: process=True requires a function that another process can import from its module, "
             f"got {problem}; define it at the top of a module"
         )
     return ImportPath(module, qualname)

@@ -83,9 +83,9 @@ def _check_enqueue(operation: op.Enqueue) -> None:
             break
     if operation.staged is not None:
         if operation.flow_timeout_ms is not None:
-            raise InvalidJobError("flow_timeout_ms: that of a flow in parts goes with its commit")
+            raise InvalidJobError("flow_timeout_ms of a flow in parts must be given at its commit")
     elif operation.is_further:
-        raise InvalidJobError("is_further is True, and staged does not say of which submission")
+        raise InvalidJobError("is_further requires staged")
     if operation.flow_timeout_ms is not None:
         _check_flow_timeout(operation)
     if operation.firing is not None:
@@ -118,7 +118,7 @@ def _check_closing(operation: op.Enqueue, closing: op.Closing) -> None:
     if len(operation.jobs) != 1:
         raise InvalidJobError(f"closing: {len(operation.jobs)} jobs in one operation, limit 1")
     if any(other is not None for other in (operation.staged, operation.parent, operation.firing, operation.flow)):
-        raise InvalidJobError("closing: the last job of a path is of no flow and no submission in parts, and no child")
+        raise InvalidJobError("closing: the last job of a path must have no flow, no staged submission and no parent")
     check_last(operation.jobs[0], closing.path)
 
 
@@ -160,9 +160,9 @@ def _check_delete(operation: op.Delete) -> None:
 def _check_redrive(operation: op.Redrive) -> None:
     for name in ("downstream", "drop_steps"):
         if operation.waiting and getattr(operation, name):
-            raise InvalidJobError(f"{name} goes with dead jobs, not with waiting ones")
+            raise InvalidJobError(f"{name} requires dead jobs, not waiting ones")
     if operation.again and operation.waiting:
-        raise InvalidJobError("again is of jobs that are over, not of waiting ones")
+        raise InvalidJobError("again requires ended jobs, not waiting ones")
     if operation.again and len(operation.again) != len(operation.ids):
         raise InvalidJobError(f"again: {len(operation.again)} versions for {len(operation.ids)} ids")
 
@@ -180,9 +180,9 @@ def _check_put_schedule(operation: op.PutSchedule) -> None:
 def _check_schedule_change(operation: op.ChangeSchedule) -> None:
     if operation.change == "resume":
         if operation.version is None:
-            raise InvalidJobError("version is None: a schedule is resumed as it is in one version")
+            raise InvalidJobError("version is required for change 'resume'")
     elif operation.version is not None or operation.next_ms is not None:
-        raise InvalidJobError(f"version and next_ms go with change 'resume', not with {shown(operation.change)}")
+        raise InvalidJobError(f"version and next_ms require change 'resume', not {shown(operation.change)}")
 
 
 def _check_depend(operation: op.Depend) -> None:
@@ -193,7 +193,7 @@ def _check_depend(operation: op.Depend) -> None:
 def _check_pause(operation: op.Pause | op.Resume) -> None:
     wanted = operation.filter
     if wanted == ALL_RECORDS:
-        raise InvalidJobError(f"filter: a pause needs one of {_PAUSED_BY}, got {shown(wanted)}")
+        raise InvalidJobError(f"filter: a pause requires one of {_PAUSED_BY}, got {shown(wanted)}")
     fields = attrs.fields_dict(type(wanted))
     names = [name for name, field in fields.items() if getattr(wanted, name) != field.default]
     others = [name for name in names if name not in _PAUSED_BY.split(", ")]
@@ -211,7 +211,7 @@ def _check_users(operation: op.Exchange | op.Announce) -> None:
     users, steal = operation.users, operation.steal
     if users is None:
         if steal:
-            raise InvalidJobError("steal needs users: a worker without users already serves everyone")
+            raise InvalidJobError("steal requires users: a worker without users already serves everyone")
         return
     if not users:
         raise InvalidJobError("users is empty; a worker with users serves at least one")
@@ -259,9 +259,9 @@ def _check_part(specs: tuple[JobSpec, ...]) -> None:
         raise InvalidJobError(OTHER_FLOW)
     for spec in specs:
         if spec.key is not None or spec.presence_ms is not None:
-            raise InvalidJobError(f"job {shown(spec.id)}: a submission in parts takes no key and no presence_ms")
+            raise InvalidJobError(f"job {shown(spec.id)}: key and presence_ms are not supported in parts")
         if spec.id.startswith(SIGNAL_MARK):
-            raise InvalidJobError(f"job {shown(spec.id)}: a submission in parts takes no signal, it is given at once")
+            raise InvalidJobError(f"job {shown(spec.id)}: a signal is not supported in a submission in parts")
 
 
 def _check_edges(specs: tuple[JobSpec, ...], *, is_part: bool) -> None:
@@ -287,8 +287,8 @@ def _check_edges(specs: tuple[JobSpec, ...], *, is_part: bool) -> None:
             other = specs[index]
             if other.key is not None and other.on_conflict != "reject":
                 raise InvalidJobError(
-                    f"job {shown(spec.id)} depends on {shown(edge.id)}, which its key may make another job; "
-                    'enqueue that one first, or give it on_conflict="reject"'
+                    f"job {shown(spec.id)} depends on {shown(edge.id)}, whose key may resolve to another job: "
+                    'enqueue it first, or give it on_conflict="reject"'
                 )
     topological(before, lambda index: specs[index].id)
 

@@ -42,7 +42,7 @@ def check_kinds(kinds: object, *, also: tuple[str, ...] = ()) -> frozenset[str]:
         return frozenset(known)
     found = [kinds] if isinstance(kinds, str) else check_items(kinds, parameter="kinds", most=len(known))
     if not found:
-        raise InvalidJobError("kinds is empty: no event would ever be returned; leave it out for all of them")
+        raise InvalidJobError("kinds must not be empty; leave it out for all events")
     return frozenset([check_choice(kind, known, parameter="kinds") for kind in found])
 
 

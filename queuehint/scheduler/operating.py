@@ -405,7 +405,7 @@ def _tree(path: Any, depth: Any, after: Any, limit: Any, order: Any) -> Steps[Tr
     if order == "line":
         if after is not None:
             raise InvalidJobError(
-                f"after goes with order='name' alone, got {shown(after)}; the longest lines have no pages: "
+                f"after requires order='name', got {shown(after)}; the longest lines have no pages: "
                 f"ask for a higher limit, at most {TREE_NODES_MAX}"
             )
         return (yield from _longest_lines(path, depth, limit))
@@ -439,7 +439,7 @@ def _longest_lines(path: Path, depth: int, limit: int) -> Steps[TreeNode]:
 
 def _close(path: Any, waiting: Any) -> Close:
     if check_choice(waiting, BEFORE_LAST, parameter="waiting") != "cancel":
-        raise InvalidJobTypeError("close_path() takes waiting only together with last")
+        raise InvalidJobTypeError("close_path(): waiting requires last")
     return Close(parse_path(path))
 
 

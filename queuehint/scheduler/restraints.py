@@ -216,7 +216,7 @@ def _selection(path: Any, selected: Mapping[str, Any], call: str) -> RecordFilte
         if name not in SELECTED_BY:
             raise InvalidJobTypeError(f"{call} selects by path, {', '.join(SELECTED_BY)}, not by {shown(name)}")
     if not words and path is None:
-        raise InvalidJobTypeError(f"{call} needs a path, or one of {', '.join(SELECTED_BY)}")
+        raise InvalidJobTypeError(f"{call} requires a path, or one of {', '.join(SELECTED_BY)}")
     return RecordFilter(path=path, **words).check()
 
 
@@ -230,7 +230,7 @@ def _path_of(path: Any, task: Any, pool: Any) -> Any:
     if path is not ...:
         return path
     if task is None and pool is None:
-        raise InvalidJobTypeError("a limit needs a path, a task or a pool; path=None is that of the whole namespace")
+        raise InvalidJobTypeError("a limit requires a path, a task or a pool; path=None limits the whole namespace")
     return None
 
 

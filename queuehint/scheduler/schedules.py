@@ -415,7 +415,7 @@ def _each(call: str, act: Callable[[str], Steps[bool]], name: Any, every: object
     if name is not None:
         return (yield from act(name))
     if not every and all(value is None for value in given.values()):
-        raise InvalidJobTypeError(f"{call}: {', '.join(given)} None fits every schedule; say all=True if that is meant")
+        raise InvalidJobTypeError(f"{call}: {', '.join(given)} None matches every schedule; pass all=True to confirm")
     changed = 0
     for schedule in (yield from _list(given)):
         # Another one may have removed it meanwhile.

@@ -117,19 +117,19 @@ class Limit:
             InvalidJobError: naming what does not.
         """
         if self.burst is not None and self.rate is None:
-            raise InvalidJobError(f"burst goes with rate: how many of its starts come at once; got {self.burst} alone")
+            raise InvalidJobError(f"burst requires rate, got {self.burst} alone")
         if self.task is not None or self.pool is not None:
             self._check_selection()
         elif self.path is None and (self.holds_back or self.each):
-            raise InvalidJobError("path is None, the whole namespace, which takes max_pending alone; [] is the root")
+            raise InvalidJobError("path None supports only max_pending; [] is the root")
 
     def _check_selection(self) -> None:
         given = {"path": self.path, "task": self.task, "pool": self.pool}
         named = [f"{name} {shown(value)}" for name, value in given.items() if value is not None]
         if len(named) > 1:
-            raise InvalidJobError(f"a limit is of a path, a task or a pool, one of them; got {' and '.join(named)}")
+            raise InvalidJobError(f"a limit requires exactly one of path, task and pool; got {' and '.join(named)}")
         if self.each:
-            raise InvalidJobError(f"each=True is of the children of a path; got {named[0]}")
+            raise InvalidJobError(f"each=True requires path; got {named[0]}")
 
 
 _take_limit: Final = taker(lambda: Limit)

@@ -254,7 +254,7 @@ class JobSpec(Remembered):
         if self.max_delay_ms is not None:
             check_max_delay(self.max_delay_ms, self.delay_ms, replaces=replaces)
         if (self.schedule is None) != (self.scheduled_ms is None):
-            raise InvalidJobTypeError("schedule and scheduled_ms go together")
+            raise InvalidJobTypeError("schedule and scheduled_ms must be given together")
         if self.presence_ms is not None:
             for parameter in ("delay_ms", "run_at_ms", "key"):
                 if getattr(self, parameter) is not None:
@@ -298,7 +298,7 @@ class JobSpec(Remembered):
             raise CycleError([self.id])
         for edge in self.depends_on:
             if edge.when == "failure" and edge.id.startswith(SIGNAL_MARK):
-                raise InvalidJobError(f"when is 'failure', and {shown(edge.id)} never fails: it is given or not")
+                raise InvalidJobError(f"when='failure' is not supported for signal {shown(edge.id)}, which never fails")
         if len(ids) < len(self.depends_on) or len(ids) > DEPENDENCIES_MAX:
             check_dependencies(self.depends_on)
 

@@ -94,7 +94,7 @@ def make_app(
             raise InvalidJobError(f"schedulers: two of them have the namespace {name!r}")
         stores[name] = BoundedStore(scheduler)
     if not stores:
-        raise InvalidJobTypeError("make_app() needs a scheduler")
+        raise InvalidJobTypeError("make_app() requires a scheduler")
     board = Board(
         stores=stores,
         auth=None if auth is None else check_callable(auth, parameter="auth"),

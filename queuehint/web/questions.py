@@ -310,7 +310,7 @@ def flow(ask: Ask) -> Steps[FlowPage]:
 def dead(ask: Ask) -> Steps[DeadGroups]:
     """Group the newest dead jobs by what they have in common."""
     if ask.asked.filter.states:
-        raise InvalidJobError("state is FAILED of all dead jobs: leave it out")
+        raise InvalidJobError("state is not supported for dead jobs: all are FAILED")
     wanted = attrs.evolve(ask.asked.filter, states=(JobState.FAILED,))
     groups: dict[tuple[str | None, ...], list[JobRecord]] = {}
     after: op.Position | None = None

@@ -126,7 +126,7 @@ class Seal:
         tag, mixed = packed[:TAG_BYTES], packed[TAG_BYTES:]
         position = self._mixed(mixed, tag)
         if not hmac.compare_digest(tag, self._tag(position, parameter, scope)):
-            raise InvalidJobError(f"{parameter} {shown(text)} is not one that this board has returned")
+            raise InvalidJobError(f"{parameter} {shown(text)} must be one that this board returned")
         return position
 
     def _tag(self, position: bytes, parameter: str, scope: Path) -> bytes:

@@ -185,7 +185,7 @@ class Stopping:
     def begin(self, *, at_once: bool = False) -> None:
         """Stop the worker, whatever it waits for; *at_once*: without a grace time."""
         if not self.is_begun:
-            logger.info("worker stops", extra={"event": "worker.stopping", "worker": self._worker})
+            logger.info("worker is stopping", extra={"event": "worker.stopping", "worker": self._worker})
         self.is_begun = True
         if at_once:
             self._grace_s = 0

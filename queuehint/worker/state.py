@@ -175,7 +175,7 @@ class WorkerState:
         leases = self.leases.exchange(settled, grants, sent_s) if settled or grants else ()
         if self.failures_in_row:
             extra = {"event": "worker.reconnected", "worker": operation.worker}
-            logger.info("the store answers again", extra=extra)
+            logger.info("reconnected to the store", extra=extra)
             self.failures_in_row = 0
         self.started.set()
         self.schedule_is_due = reply.due or bool(self.schedule_is_due)

@@ -40,8 +40,8 @@ NEVER_MEANT: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a number in a path": (lambda: queue_key([1]), InvalidHintError, "path segment 0"),  # type: ignore[list-item]
     "an empty segment": (lambda: queue_key(["a", ""]), InvalidHintError, "path segment 1 is empty"),
     "a list of kinds in a list": (lambda: SCHED.on([["failed"]], print), InvalidJobTypeError, "kinds must be one of"),
-    "no kind to be told": (lambda: SCHED.on([], print), InvalidJobError, "kinds is empty"),
-    "no kind to wait for": (lambda: SCHED.events_sync(kinds=[]), InvalidJobError, "kinds is empty"),
+    "no kind to be told": (lambda: SCHED.on([], print), InvalidJobError, "kinds must not be empty"),
+    "no kind to wait for": (lambda: SCHED.events_sync(kinds=[]), InvalidJobError, "kinds must not be empty"),
     "what is no listener": (lambda: SCHED.off(5), InvalidJobTypeError, "listener must be callable"),
     "an id for a record": (lambda: SCHED.records.arguments_of("x"), InvalidJobTypeError, "record must be a JobRecord"),
     "an id for a result": (lambda: SCHED.records.result_of("x"), InvalidJobTypeError, "record must be a JobRecord"),

@@ -511,7 +511,7 @@ def test_malformed_last_job_is_refused_before_any_request() -> None:
     refused(lambda: close(["doc"], last=work.using(key="k").spec("doc")), "has a key")
     word = "waiting must be one of cancel, run, got 'later'"
     refused(lambda: close(["doc"], last=work.spec("doc"), waiting="later"), word)
-    refused(lambda: close(["doc"], waiting="run"), "takes waiting only together with last", kind=TypeError)
+    refused(lambda: close(["doc"], waiting="run"), "waiting requires last", kind=TypeError)
     refused(lambda: close(["doc"], last=JobSpec(id="", task="t")), "id")
     assert not sched.tree_sync(["doc"]).closed
 
@@ -542,7 +542,7 @@ def test_a_bad_length_of_a_pause_is_refused(for_: Any) -> None:
         ({"tag": "x" * 65}, "tag"),
         ({"task": "edit", "path": "doc"}, "path"),
         ({"state": "QUEUED"}, "not by 'state'"),
-        ({}, "needs a path"),
+        ({}, "requires a path"),
     ],
     ids=str,
 )
@@ -551,8 +551,8 @@ def test_bad_words_of_a_pause_are_refused(words: Any, named: str) -> None:
     for act in (sched.pause_sync, sched.resume_sync):
         with pytest.raises(QueueHintError, match=named) as caught:
             act(**words)
-        if named == "needs a path":
-            assert str(caught.value).startswith(act.__name__.removesuffix("_sync") + " needs")
+        if named == "requires a path":
+            assert str(caught.value).startswith(act.__name__.removesuffix("_sync") + " requires")
     assert sched.pauses_sync() == ()
 
 
@@ -602,7 +602,7 @@ def test_a_bad_order_of_a_tree_is_refused(order: Any) -> None:
 
 def test_a_cursor_of_the_longest_lines_is_refused() -> None:
     for after in ("", "a"):
-        with pytest.raises(InvalidJobError, match=f"after goes with order='name' alone, got '{after}'.* at most 1000"):
+        with pytest.raises(InvalidJobError, match=f"after requires order='name', got '{after}'.* at most 1000"):
             scheduler()[0].tree_sync([], after=after, order="line")
 
 

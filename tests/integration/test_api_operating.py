@@ -67,8 +67,8 @@ async def test_why_of_a_path_names_waiting_jobs_and_blockers() -> None:
     [
         ({}, "give the id of a job or path, one of the two"),
         ({"job": "a", "path": ["x"]}, "give the id of a job or path, one of the two"),
-        ({"job": "a", "limit": 3}, "limit goes with path, not with a job, got 3"),
-        ({"path": ["x"], "chain": True}, "chain goes with a job, not with path, got True"),
+        ({"job": "a", "limit": 3}, "limit requires path, not a job, got 3"),
+        ({"path": ["x"], "chain": True}, "chain requires a job, not path, got True"),
         ({"path": ["x"], "limit": 0}, "limit must be from 1 to 16, got 0"),
         ({"path": ["x"], "limit": 17}, "limit must be from 1 to 16, got 17"),
         ({"path": ["x"], "limit": 1.5}, "limit must be int, got float: 1.5"),

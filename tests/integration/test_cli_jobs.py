@@ -122,7 +122,7 @@ def test_a_pause_ends_by_itself_and_is_listed(system: System) -> None:
     assert listed()[-1] == {"user": "ann", "task": "edit", "until_ms": None, "parked": 0}
     assert system.json("resume", "--task", "edit", "--user", "ann")["changed"] is True
     for call in ("pause", "resume"):
-        assert f"{call} needs a path, or one of task" in system.run(call).output
+        assert f"{call} requires a path, or one of task" in system.run(call).output
     assert [one["path"] for one in listed()] == ["doc2"]
 
 
@@ -174,7 +174,7 @@ def test_why_of_a_place_prints_waiting_jobs_and_blockers(system: System) -> None
     for wrong, said in (
         ((), "give the id of a job or the queue key of a place, one of the two"),
         (("a", "--path", "doc1"), "give the id of a job or the queue key of a place, one of the two"),
-        (("--path", "doc1", "--chain"), "--chain goes with the id of a job, not with --path"),
+        (("--path", "doc1", "--chain"), "--chain requires the id of a job, not --path"),
         (("--path", "doc1:"), "is not the key of any path"),
         (("--path", "doc1", "--limit", "17"), "limit must be from 1 to 16, got 17"),
     ):
@@ -586,7 +586,7 @@ def test_a_command_without_a_store_asks_for_one(monkeypatch: pytest.MonkeyPatch)
     result = CliRunner().invoke(app, ["stats"])
 
     assert result.exit_code == 2
-    assert "say where the jobs are" in result.output
+    assert "a store is required" in result.output
 
 
 def test_a_store_that_does_not_answer_ends_a_command_with_3_and_keeps_its_password(

@@ -109,7 +109,7 @@ async def test_a_job_of_many_dependencies_has_no_key_and_they_are_there(few: int
     sched, _ = scheduler()
     row, total = tasks(sched)
     rows = await row.enqueue_many([(number,) for number in range(few + 1)])
-    with pytest.raises(InvalidJobError, match="key is not for jobs that take effect at once with so many others"):
+    with pytest.raises(InvalidJobError, match="key is not supported in an atomic submission of this size"):
         await total.using(after=rows, key="k").enqueue()
     with pytest.raises(LookupError, match="nobody"):
         await total.using(after=[*rows, "nobody"]).enqueue()

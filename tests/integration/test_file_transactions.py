@@ -243,7 +243,7 @@ def test_a_connection_to_another_file_is_refused_by_name(place: Place, kind: typ
     with kind(str(elsewhere.path), place.sched) as app:
         app.do(app.begin)
         with pytest.raises(
-            InvalidJobError, match=r"leads to another database than Scheduler\('sqlite:.*elsewhere/app.db"
+            InvalidJobError, match=r"is connected to another database than Scheduler\('sqlite:.*elsewhere/app.db"
         ):
             app.do(app.enqueue, place.save, "d1")
         app.do(app.execute, UPDATE)
@@ -664,9 +664,7 @@ def test_a_file_of_the_other_kind_is_refused_by_name(place: Place) -> None:
         reader = sched.backend.store.read  # type: ignore[attr-defined]
         with pytest.raises(BackendDeniedError, match=said):
             reader()
-    with pytest.raises(
-        InvalidJobError, match="does not keep its jobs in PostgreSQL, or in a SQLite file with shared=yes"
-    ):
+    with pytest.raises(InvalidJobError, match="requires a store on PostgreSQL, or on a SQLite file with shared=yes"):
         first.within(object())
 
 

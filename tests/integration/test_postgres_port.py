@@ -888,7 +888,7 @@ def test_doctor_names_the_leader_and_the_connection_used(place: Place, leader: C
         (["--bind", "7777"], "bind must be host:port"),
         (["--bind", "127.0.0.1:0", "--certificate", "x"], "certificate and key must be given together"),
         (["--advertise", "h:1"], "advertise requires bind"),
-        (["--bind", "0.0.0.0:7777"], "advertise must be given"),
+        (["--bind", "0.0.0.0:7777"], "requires advertise"),
     ],
 )
 def test_malformed_lead_command_is_refused_before_any_open(options: list[str], said: str) -> None:

@@ -286,7 +286,7 @@ class Many:
     [
         (nothing_async, "plain function, and this one is async"),
         (lambda: None, "got a lambda; define it at the top of a module"),
-        (functools.partial(tasks.plain, 1), "takes a function of a module, got partial"),
+        (functools.partial(tasks.plain, 1), "requires a function of a module, got partial"),
         (Many().method, "got the method Many.method of an object"),
     ],
 )

@@ -222,7 +222,7 @@ async def test_schedule_command_without_selection_changes_nothing(url: str) -> N
                 await call("m", task="work")
             with pytest.raises(InvalidJobTypeError, match="takes exactly one"):
                 await call(task="work", all=True)
-            with pytest.raises(InvalidJobTypeError, match=r"user, path None fits every schedule; say all=True"):
+            with pytest.raises(InvalidJobTypeError, match=r"user, path None matches every schedule; pass all=True"):
                 await call(user=None, path=None)
             with pytest.raises(InvalidJobTypeError, match="schedules have no filter 'state'"):
                 await call(state="QUEUED")
@@ -345,7 +345,7 @@ async def test_a_firing_that_is_refused_is_lost_and_said_so(url: str, caplog: py
         app.go_to("12:29")
         with caplog.at_level(logging.ERROR, "queuehint.schedules"):
             await app.sched.drain(run=True)
-        (lost,) = [vars(record) for record in caplog.records if record.message == "firings are lost"]
+        (lost,) = [vars(record) for record in caplog.records if record.message == "schedule firings were lost"]
         assert (lost["schedule"], lost["due_at"], lost["count"]) == ("m", "2020-09-13T12:27:00+00:00", 3)
         assert "path 'doc' is closed" in lost["error"]
         await app.sched.reopen_path(["doc"])
@@ -363,7 +363,9 @@ async def test_max_pending_limits_schedule_firings(url: str, caplog: pytest.LogC
         with caplog.at_level(logging.ERROR, "queuehint.schedules"):
             await app.sched.drain(run=True)
         assert app.times == ["12:27", "12:28"]
-        assert [vars(record)["count"] for record in caplog.records if record.message == "firings are lost"] == [3]
+        assert [
+            vars(record)["count"] for record in caplog.records if record.message == "schedule firings were lost"
+        ] == [3]
 
 
 async def test_a_schedule_ends(url: str) -> None:

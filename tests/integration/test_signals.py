@@ -255,7 +255,7 @@ async def test_without_its_data_a_job_does_not_run() -> None:
 async def test_wrong_waits_are_refused() -> None:
     sched, _, publish, _ = publishing()
     for signal in (Signal("s"), Signal("s", timeout=1)):
-        with pytest.raises(InvalidJobError, match="when is 'failure', and signal 's' never fails"):
+        with pytest.raises(InvalidJobError, match="when='failure' is not supported for signal 's'"):
             await publish.using(after=[signal], when="failure").enqueue("doc1")
     twice = [Signal("s", timeout=1), Signal("s", timeout=2)]
     with pytest.raises(InvalidJobError, match="waits for the signal 's' twice, with two timeouts"):

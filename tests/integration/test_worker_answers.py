@@ -239,7 +239,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"backoff": ["x"]}, r"^backoff\[0\] must be a timedelta or a number of seconds, got str: 'x'$"),
     ({"backoff": "5"}, "^backoff must be a Backoff or a list of waits, got str: '5'$"),
     ({"retry": 5}, "^retry must be a Backoff or a list of waits, got int: 5$"),
-    ({"retry": [1], "backoff": [1]}, "^give backoff or retry, which is another name for it, not both$"),
+    ({"retry": [1], "backoff": [1]}, "^backoff and retry, another name for it, are mutually exclusive$"),
     ({"fail_on": "ValueError"}, r"^fail_on must be exception classes, such as \(ValueError,\), got str$"),
     ({"fail_on": [ValueError, 5]}, r"^fail_on\[1\] must be a class of exceptions, got 5$"),
     ({"retry_on": [BaseException]}, r"^retry_on\[0\] must be a class of exceptions, got "),

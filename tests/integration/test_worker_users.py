@@ -137,8 +137,8 @@ def test_bad_weights_are_refused() -> None:
         ({"users": [1]}, "^users must be str, got int"),
         ({"users": [*map(str, range(65))]}, "^users: 65 in one call, limit 64$"),
         ({"users": ["ann"], "steal": "bob"}, "^steal must be a list, got str"),
-        ({"steal": ["bob"]}, "^steal needs users: a worker without users already serves everyone$"),
-        ({"steal": ANYONE}, "^steal needs users: a worker without users already serves everyone"),
+        ({"steal": ["bob"]}, "^steal requires users: a worker without users already serves everyone$"),
+        ({"steal": ANYONE}, "^steal requires users: a worker without users already serves everyone"),
     ],
 )
 def test_bad_users_of_a_worker_are_refused(options: dict[str, Any], message: str) -> None:

@@ -229,7 +229,7 @@ def test_while_parts_are_dropped_no_other_comes() -> None:
 @pytest.mark.parametrize("fields", [{"key": "k"}, {"key": "k", "on_conflict": "reject"}, {"presence_ms": 1000}])
 def test_no_part_takes_a_key_or_a_caller(fields: dict[str, Any]) -> None:
     queue = Queue()
-    with pytest.raises(InvalidJobError, match="job 'b': a submission in parts takes no key and no presence_ms"):
+    with pytest.raises(InvalidJobError, match="job 'b': key and presence_ms are not supported in parts"):
         queue.stage("T", job("a"), job("b", **fields))
     assert queue.engine.table.jobs == {}
 

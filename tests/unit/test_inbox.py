@@ -172,7 +172,7 @@ def test_more_jobs_are_parts_that_take_effect_by_one_commit() -> None:
 
 
 def test_more_jobs_with_keys_are_refused() -> None:
-    with pytest.raises(InvalidJobError, match="key is not for jobs that take effect at once"):
+    with pytest.raises(InvalidJobError, match="key is not supported in an atomic submission"):
         operations_at_once([attrs.evolve(spec, key=spec.id) for spec in specs(501)])
 
 

@@ -69,7 +69,7 @@ def test_a_url_says_that_a_file_is_shared_and_shows_it() -> None:
 def test_a_shared_file_needs_a_sqlite_that_knows_the_statements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     assert not parse_url("sqlite:///a.db").shared
-    with pytest.raises(InvalidJobError, match=r"url .*: shared needs SQLite 3\.35"):
+    with pytest.raises(InvalidJobError, match=r"url .*: shared requires SQLite 3\.35"):
         parse_url("sqlite:///a.db?shared=yes")
 
 

@@ -420,7 +420,7 @@ def test_more_than_100_000_jobs_cannot_take_effect_at_once() -> None:
 def test_key_or_waiting_caller_is_refused_in_parts() -> None:
     for fields in ({"key": "k"}, {"presence_ms": 1000}):
         specs = [*wide(op.JOBS_PER_SUBMISSION_MAX), job("odd", **fields)]
-        with pytest.raises(InvalidJobError, match=f"'odd': {next(iter(fields))} is not for jobs"):
+        with pytest.raises(InvalidJobError, match=f"'odd': {next(iter(fields))} is not supported in an atomic"):
             arrange(specs)
         arrange(specs[1:])
 
@@ -435,14 +435,16 @@ def test_jobs_that_cannot_be_sent_in_parts_are_one_short_step(fields: dict[str, 
     for within, more in ((many, job("more")), (gates, job("more", **deep)), (edges, job("more", "a"))):
         specs = [attrs.evolve(odd, on_conflict="reject") if "key" in fields else odd, *within]
         assert len(arrange(specs, small_parts=small_parts).parts) == 1
-        with pytest.raises(InvalidJobError, match="take effect at once with so many others"):
+        with pytest.raises(InvalidJobError, match="atomic submission of this size"):
             arrange([*specs, more], small_parts=small_parts)
 
 
 def test_oversized_submission_that_cannot_be_split_names_the_limit() -> None:
     specs = [*wide(4, arguments=b"x" * (PAYLOAD_BYTES_MAX - 1)), job("odd", key="k", on_conflict="reject")]
     assert len(arrange(specs, whole=True).parts) == 1
-    with pytest.raises(InvalidJobError, match=r"'odd': key is not for jobs .* and 4194304 bytes of arguments"):
+    with pytest.raises(
+        InvalidJobError, match=r"'odd': key is not supported in an atomic .* and 4194304 bytes of arguments"
+    ):
         arrange([*specs, job("more", arguments=b"12345")], whole=True)
 
 

@@ -147,7 +147,7 @@ async def test_label_is_in_the_title() -> None:
 @pytest.mark.parametrize(
     "schedulers, options, named",
     [
-        ([], {}, "needs a scheduler"),
+        ([], {}, "requires a scheduler"),
         ([Scheduler(), Scheduler()], {}, "two of them have the namespace 'default'"),
         (["redis://"], {}, "schedulers must be"),
         ([Scheduler()], {"auth": 1}, "auth must be callable"),

@@ -64,7 +64,7 @@ async def test_cursor_goes_on_and_says_nothing(sched: Scheduler, board: WebClien
         assert [job["id"] for page in (first, second) for job in page["jobs"]] == ["0", "1", "2"]
         for cursor in ("x", "é", first["cursor"][:-2] + "AA"):
             answer = await board.get(f"{API}{target}&cursor={quote(cursor)}")
-            assert (answer.status, "is not one that this board has returned" in answer.json["detail"]) == (400, True)
+            assert (answer.status, "must be one that this board returned" in answer.json["detail"]) == (400, True)
 
 
 async def test_chain_ends_before_the_first_job_of_another_scope(sched: Scheduler, board: WebClient) -> None:
@@ -209,7 +209,7 @@ def test_seal_hides_the_same_position_alike_and_others_otherwise() -> None:
     hidden = one.hide(b"7", **at)
     assert one.hide(b"7", **at) == hidden != one.hide(b"8", **at)
     assert (one.reveal(one.hide(b"", **at), **at), one.reveal(hidden, **at)) == (b"", b"7")
-    with pytest.raises(InvalidJobError, match="at 'x' is not one that this board has returned"):
+    with pytest.raises(InvalidJobError, match="at 'x' must be one that this board returned"):
         one.reveal("x", **at)
     for seal, asked in ((other, at), (one, at | {"parameter": "to"}), (one, at | {"scope": ("t2",)})):
         with pytest.raises(InvalidJobError):
@@ -224,7 +224,7 @@ async def test_position_of_one_parameter_is_none_of_another(sched: Scheduler, bo
         answer = await board.get(target, **headers)
         assert (answer.status, answer.json["detail"]) == (
             400,
-            f"Last-Event-ID {cursor!r} is not one that this board has returned",
+            f"Last-Event-ID {cursor!r} must be one that this board returned",
         )
     assert (await board.get(f"{API}/jobs?limit=1&cursor={event}")).status == 400
 

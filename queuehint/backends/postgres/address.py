@@ -306,9 +306,7 @@ def _port_options(query: Mapping[str, list[str]], said: str) -> PortOptions | No
     bind = _host_and_port("bind", values["bind"], 0, said)
     advertise = _host_and_port("advertise", values["advertise"], 1, said) if "advertise" in values else None
     if advertise is None and _is_everywhere(bind[0]):
-        raise InvalidJobError(
-            f"url {said!r}: bind={bind[0]} says not by what address guests come: advertise must be given"
-        )
+        raise InvalidJobError(f"url {said!r}: bind={bind[0]} requires advertise, the address that guests connect to")
     if advertise is not None and _is_everywhere(advertise[0]):
         raise InvalidJobError(f"url {said!r}: advertise must be an address that guests can connect to")
     return PortOptions(bind=bind, advertise=advertise, certificate=values.get("certificate"), key=values.get("key"))

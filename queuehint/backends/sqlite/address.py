@@ -73,7 +73,7 @@ def parse_url(url: str) -> Address:
         raise InvalidJobError(f"url {said!r}: shared must be yes or no")
     if shared == "yes" and sqlite3.sqlite_version_info < OLDEST:
         oldest = ".".join(map(str, OLDEST))
-        raise InvalidJobError(f"url {said!r}: shared needs SQLite {oldest}, and here is {sqlite3.sqlite_version}")
+        raise InvalidJobError(f"url {said!r}: shared requires SQLite {oldest}, and here is {sqlite3.sqlite_version}")
     for known in DURABILITIES:
         if durability == known:
             return Address(path=Path(name).absolute(), durability=known, shared=shared == "yes")

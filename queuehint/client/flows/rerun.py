@@ -145,7 +145,7 @@ def _due(
             first = because[each.id]
             raise InvalidJobError(
                 f"job {shown(each.spec.name or each.id)} follows from {shown(first.spec.name or first.id)} and "
-                f"is {each.state}: wait until it is over, or cancel it"
+                f"is {each.state}: wait until it has ended, or cancel it"
             )
     return due, because
 
@@ -188,7 +188,7 @@ def _explain(refused: str, records: Sequence[JobRecord], first: JobRecord) -> No
             waiting = shown(other.spec.name or other.id)
             raise InvalidJobError(
                 f"job {called} cannot run again for {name}: {waiting} is {other.state} and counts on its "
-                "result; wait until it is over, or cancel it"
+                "result; wait until it has ended, or cancel it"
             )
     raise InvalidJobError(
         f"job {called} cannot run again for {name}: an unfinished job outside of the flow counts on its result, "

@@ -77,7 +77,7 @@ def _check_leads_to(path: Path, files: list[Any], name: str, owner: str) -> None
                 "as one; write the job by a connection to that file"
             )
     where = main or "a database in memory"
-    raise InvalidJobError(f"{name} leads to another database than {owner}, which would never see the job: {where}")
+    raise InvalidJobError(f"{name} is connected to another database than {owner}, and the job would be lost: {where}")
 
 
 def _is_same(one: Path, other: str) -> bool:

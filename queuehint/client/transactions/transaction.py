@@ -146,7 +146,7 @@ class Transaction(RowWriter):
 
     def _cancellation(self, ids: Any, path: Any, reason: Any) -> Operation[Any] | None:
         if (ids is None) == (path is None):
-            raise InvalidJobError("cancel() in a transaction takes ids or path, one of them")
+            raise InvalidJobError("cancel() in a transaction requires exactly one of ids and path")
         if ids is None:
             return CancelPath(parse_path(path), checked_reason(reason))
         found = [ids] if isinstance(ids, (str, JobHandle)) else check_items(ids, parameter="ids", most=IDS_MAX)

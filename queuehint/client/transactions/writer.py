@@ -66,8 +66,8 @@ class RowWriter:
         inbox: InboxAddress | FileInbox | None = getattr(client.backend, "inbox", None)
         if inbox is None:
             raise InvalidJobError(
-                f"within(): {client!r} does not keep its jobs in PostgreSQL, or in a SQLite file with shared=yes, and "
-                "takes none in a transaction; enqueue after the commit"
+                f"within() requires a store on PostgreSQL, or on a SQLite file with shared=yes, got {client!r}; "
+                "enqueue after the commit"
             )
         self.client = client
         self.inbox = inbox
@@ -116,7 +116,7 @@ class RowWriter:
 
         Raises:
             InvalidJobTypeError: the connection is synchronous.
-            InvalidJobError: the row is too large; the connection is in no transaction, or leads to another database.
+            InvalidJobError: the row is too large; the connection is in no transaction, or of another database.
             Exception: what the library of the connection raises.
         """
         adapter, data = self.check_async(), row_of(operations)
@@ -160,8 +160,8 @@ class RowWriter:
     ) -> list[Operation[Any]]:
         if parent is not None:
             raise InvalidJobError(
-                f"a child of job {shown(parent[0])} is not enqueued in a transaction: its parent may be over when the "
-                "transaction is committed; enqueue a job of its own, by job.within(connection).enqueue()"
+                f"a child of job {shown(parent[0])} is not supported in a transaction: its parent may have ended by "
+                "the commit; enqueue a separate job, by job.within(connection).enqueue()"
             )
         if not specs:
             return []
@@ -187,7 +187,7 @@ class RowWriter:
     def _check_written(self, rows: list[Any], inbox: InboxAddress, driver: object) -> None:
         if not rows:
             raise InvalidJobError(
-                f"{self._adapter.name} leads to another database than {self.client!r}, which would never see the job"
+                f"{self._adapter.name} is connected to another database than {self.client!r}, and the job would be lost"
             )
         if inbox.database is not None:
             note_database(driver, inbox.database)
@@ -227,7 +227,7 @@ def _checked(spec: JobSpec) -> JobSpec:
     """Refuse a spec without an id, and one that waits for its caller."""
     if not spec.id:
         raise InvalidJobError(
-            'ids="sequence" draws numbers from the store, which is not asked in a transaction: '
+            'ids="sequence" is not supported in a transaction, for it draws numbers from the store: '
             "give the job an id, by using(id=...)"
         )
     if spec.presence_ms is not None:

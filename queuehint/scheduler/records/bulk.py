@@ -28,7 +28,7 @@ def check_choice_of_jobs(call: str, ids: object, every: object, limit: object, g
     if (ids is not None) + every + bool(given) != 1:
         raise InvalidJobTypeError(f"{call} takes exactly one of ids, a filter and all=True")
     if ids is not None and limit is not None:
-        raise InvalidJobTypeError(f"{call}: limit goes with a filter or all=True; to reach fewer ids, give fewer")
+        raise InvalidJobTypeError(f"{call}: limit requires a filter or all=True; to reach fewer ids, give fewer")
 
 
 def checked_filter(call: str, given: Filter, states: tuple[JobState, ...], *, every: bool) -> RecordFilter:
@@ -40,7 +40,7 @@ def checked_filter(call: str, given: Filter, states: tuple[JobState, ...], *, ev
     """
     asked = asked_for(given)
     if not every and asked == RecordFilter():
-        raise InvalidJobTypeError(f"{call}: {', '.join(given)} None fits every job; say all=True if that is meant")
+        raise InvalidJobTypeError(f"{call}: {', '.join(given)} None matches every job; pass all=True to confirm")
     return asked_for({**given, "state": asked.states or states})
 
 

@@ -47,7 +47,7 @@ def read_cursor(cursor: object, asked: RecordFilter, *, newest_first: bool = Fal
 
     Raises:
         InvalidJobTypeError: it is no str.
-        InvalidJobError: it is not one that this listing has returned.
+        InvalidJobError: it must be one that this listing returned.
     """
     if not isinstance(cursor, str):
         raise InvalidJobTypeError(f"cursor must be str, got {type(cursor).__name__}: {shown(cursor)}")
@@ -55,7 +55,7 @@ def read_cursor(cursor: object, asked: RecordFilter, *, newest_first: bool = Fal
     digest, body = packed[1 : 1 + _DIGEST_BYTES], packed[1 + _DIGEST_BYTES :]
     expected = _digest(body, asked, newest_first=newest_first, by_time=by_time)
     if len(packed) < _HEAD_BYTES or packed[0] != _VERSION or digest != expected:
-        raise InvalidJobError(f"cursor {shown(cursor)} is not one that this listing has returned")
+        raise InvalidJobError(f"cursor {shown(cursor)} must be one that this listing returned")
     return body[_NUMBER_BYTES:].decode("utf-8", "replace"), int.from_bytes(body[:_NUMBER_BYTES], "big")
 
 

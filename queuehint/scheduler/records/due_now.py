@@ -89,7 +89,7 @@ class DueNow(Restraints):
             if "path" in part:
                 raise InvalidJobTypeError("run_now() takes a path once: as its first argument, or as path")
             if isinstance(place, list | tuple) and any(isinstance(each, JobHandle) for each in place):
-                raise InvalidJobTypeError("run_now() takes a path first; a handle of a job goes with ids=[...]")
+                raise InvalidJobTypeError("run_now() takes a path first; pass a handle of a job as ids=[...]")
             part = {**part, "path": place}
         check_choice_of_jobs("run_now()", ids, every, limit, part)
         if ids is None:

@@ -174,7 +174,7 @@ def _states(value: object) -> tuple[JobState, ...]:
         return ()
     values = [value] if isinstance(value, str) else check_items(value, parameter="state", most=len(_STATES))
     if not values:
-        raise InvalidJobError("state is an empty list; leave it out for any state")
+        raise InvalidJobError("state must not be empty; leave it out for any state")
     return tuple([JobState(check_choice(item, _STATES, parameter="state")) for item in values])
 
 

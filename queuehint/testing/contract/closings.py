@@ -213,7 +213,7 @@ class LastJobs:
             "has a key": op.Enqueue((job("a", ["doc"], key="k"),), closing=at_doc),
             "2 jobs in one operation, limit 1": op.Enqueue((job("a", ["doc"]), job("b")), closing=at_doc),
             "0 jobs in one operation, limit 1": op.Enqueue((), closing=at_doc),
-            "of no flow": op.Enqueue((job("a", ["doc"]),), staged="s", closing=at_doc),
+            "must have no flow": op.Enqueue((job("a", ["doc"]),), staged="s", closing=at_doc),
         }
         for text, operation in refused.items():
             with pytest.raises(InvalidJobError, match=text):

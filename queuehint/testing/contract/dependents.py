@@ -445,7 +445,7 @@ class Unknowns:
     @pytest.mark.parametrize("on_conflict", ["return", "replace", "after"])
     def test_a_job_cannot_depend_on_one_whose_key_may_make_it_another(self, store: Store, on_conflict: str) -> None:
         keyed = job("a", key="k", on_conflict=on_conflict)
-        with pytest.raises(InvalidJobError, match="job 'b' depends on 'a', which its key may make another job"):
+        with pytest.raises(InvalidJobError, match="job 'b' depends on 'a', whose key may resolve to another job"):
             store.enqueue(keyed, job("b", after=["a"]))
         store.enqueue(job("a", key="k", on_conflict="reject"), job("b", after=["a"]))
         assert store.run() == ["a", "b"]

@@ -150,9 +150,9 @@ class DueNow:
         assert store.run() == ["due", "later"]
 
     def test_both_dead_and_waiting_jobs_at_once_are_refused(self, store: Store) -> None:
-        with pytest.raises(InvalidJobError, match="downstream goes with dead jobs, not with waiting"):
+        with pytest.raises(InvalidJobError, match="downstream requires dead jobs, not waiting"):
             store.apply(op.Redrive(("a",), downstream=True, waiting=True))
-        with pytest.raises(InvalidJobError, match="drop_steps goes with dead jobs, not with waiting"):
+        with pytest.raises(InvalidJobError, match="drop_steps requires dead jobs, not waiting"):
             store.apply(op.Redrive(("a",), drop_steps=True, waiting=True))
-        with pytest.raises(InvalidJobError, match="again is of jobs that are over, not of waiting ones"):
+        with pytest.raises(InvalidJobError, match="again requires ended jobs, not waiting ones"):
             store.apply(op.Redrive(("a",), waiting=True, again=(1,)))

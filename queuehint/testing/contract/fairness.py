@@ -301,8 +301,8 @@ class Served:
         "fields, message",
         [
             ({"users": ()}, "^users is empty; a worker with users serves at least one$"),
-            ({"steal": ("a",)}, "^steal needs users: a worker without users already serves everyone$"),
-            ({"steal": op.ANYONE}, "^steal needs users: a worker without users"),
+            ({"steal": ("a",)}, "^steal requires users: a worker without users already serves everyone$"),
+            ({"steal": op.ANYONE}, "^steal requires users: a worker without users"),
             ({"users": tuple(map(str, range(65)))}, "^users: 65 in one operation, limit 64$"),
             ({"users": ("a",), "steal": tuple(map(str, range(65)))}, "^steal: 65 in one operation, limit 64$"),
             (

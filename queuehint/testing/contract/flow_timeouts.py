@@ -179,7 +179,7 @@ class FlowTimeouts:
             f"to {TEN_YEARS_MS}, got": op.Commit("s", 0, flow="f", flow_timeout_ms=TEN_YEARS_MS + 1),
             "flow_timeout_ms is 5, and there is no flow": op.Enqueue((job("a"),), flow_timeout_ms=5),
             "flow_timeout_ms is 6, and there is no flow": op.Commit("s", 0, flow_timeout_ms=6),
-            "goes with its commit": op.Enqueue((job("a", flow="f"),), "s", flow="f", flow_timeout_ms=5),
+            "must be given at its commit": op.Enqueue((job("a", flow="f"),), "s", flow="f", flow_timeout_ms=5),
         }
         before = store.everything()
         for text, operation in wrong.items():

@@ -60,7 +60,7 @@ class HiddenParts:
         assert store.is_clean
 
     def test_a_further_part_is_of_a_submission(self, store: Store) -> None:
-        with pytest.raises(InvalidJobError, match=r"is_further is True, and staged"):
+        with pytest.raises(InvalidJobError, match=r"is_further requires staged"):
             store.apply(op.Enqueue((job("a"),), is_further=True))
         assert store.is_clean
 

@@ -240,7 +240,7 @@ class PausesByFilter:
     @pytest.mark.parametrize(
         "words, named",
         [
-            ({}, "needs one of path, service, user, task, pool, tag"),
+            ({}, "requires one of path, service, user, task, pool, tag"),
             ({"path": ("x",), "states": (JobState.QUEUED,)}, "not by states"),
             ({"user": "ann", "states": (JobState.QUEUED,)}, "not by states"),
             ({"user": "ann", "since_ms": 5}, "not by since_ms"),

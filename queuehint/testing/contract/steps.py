@@ -150,15 +150,15 @@ class Bounds:
             ),
             (
                 lambda store: op.ChangeSchedule("s", "resume", next_ms=1),
-                "version is None: a schedule is resumed as it is in one version",
+                "version is required for change 'resume'",
             ),
             (
                 lambda store: op.ChangeSchedule("s", "pause", 1),
-                "version and next_ms go with change 'resume', not with 'pause'",
+                "version and next_ms require change 'resume', not 'pause'",
             ),
             (
                 lambda store: op.ChangeSchedule("s", "drop", next_ms=1),
-                "version and next_ms go with change 'resume', not with 'drop'",
+                "version and next_ms require change 'resume', not 'drop'",
             ),
         ],
     )

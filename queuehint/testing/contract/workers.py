@@ -150,7 +150,7 @@ class KnownWorkers:
     def test_malformed_worker_fields_are_refused(self, store: Store) -> None:
         wrong: dict[str, dict[str, Any]] = {
             "users is empty": {"users": ()},
-            "steal needs users": {"steal": ("bob",)},
+            "steal requires users": {"steal": ("bob",)},
             "pools: 65 in one operation, limit 64": {"pools": tuple([f"p{number}" for number in range(65)])},
             "version_name is 257 bytes, limit 256": {"version_name": "v" * 257},
             "version_name holds a control character": {"version_name": "a\nb"},

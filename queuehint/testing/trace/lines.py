@@ -289,7 +289,7 @@ def _time(found: dict[str, Any], name: str) -> float:
     except (TypeError, ValueError):
         raise LineError(f"{name} is not a time, as in 2026-01-31T12:00:00.250Z: {shown(value)}") from None
     if at.tzinfo is None:
-        raise LineError(f"{name} needs its time zone, as in 2026-01-31T12:00:00.250Z: {shown(value)}")
+        raise LineError(f"{name} requires a time zone, as in 2026-01-31T12:00:00.250Z: {shown(value)}")
     return (at - _EPOCH) / _MS
 
 

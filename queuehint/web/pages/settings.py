@@ -160,7 +160,7 @@ async def _limit(asker: Asker, fields: Fields) -> Done:
     path = parse_key(name) if kind in {"path", "each"} else None
     limit = check_limit(path, each=kind == "each", rate=rate, **numbers, **scope)
     if rate is None and not any(numbers.values()):
-        raise InvalidJobError("a limit needs a number: at most running, starts in a time, or at most unfinished")
+        raise InvalidJobError("a limit requires a number: at most running, starts in a time, or at most unfinished")
     changed = (await ask(asker, "set_limits", op.SetLimit(limit))).changed
     return told(f"The limit of {name} is set.", "It was so already.", is_done=changed)
 

@@ -176,7 +176,7 @@ def _fire(schedule: Schedule, now_ms: int) -> Steps[bool]:
 
 def _say_lost(schedule: Schedule, times: list[int], error: QueueHintError) -> None:
     logger.error(
-        "firings are lost",
+        "schedule firings were lost",
         extra={
             "event": "schedule.lost",
             "schedule": schedule.name,
