@@ -842,3 +842,16 @@ def test_costs_are_verified_and_unusual_costs_are_sound(store: Store) -> None:
     store.do(op.SetLimit(Limit(path=("t",), most=2)))
     store.drain()
     assert store.look().is_clean
+
+
+@pytest.mark.parametrize("limit", [Limit(path=(), each=True, most=1), Limit(path=("t",), each=True, most=1)])
+def test_jobs_that_cost_more_than_a_limit_of_each_child_are_sound(store: Store, limit: Limit) -> None:
+    store.do(op.Enqueue((job("1", "t", "a", policy=Policy(cost=3)), job("2", "u", "a", policy=Policy(cost=2)))))
+    store.do(op.Enqueue((job("3", "t", "a"),)))
+    store.do(op.SetLimit(limit))
+    granted = store.do(op.Exchange("w", pools=("default",), limit=5)).grants
+    assert [grant.spec.id for grant in granted] == ["2"] * (limit.path != ())
+    assert store.look().is_clean, "they are of no counter"
+    store.do(op.SetLimit(limit.lifted))
+    store.drain()
+    assert store.look().is_clean

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any, cast
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuehint.operations import BUDGET
 from queuehint.testing.contract.selected_limits import limit_jobs
 from queuehint.testing.driver import Queue, job
 from queuehint.values.limit import Limit
 from queuehint.values.report import ReasonKind
+from tests.support import thorough
 
 MOST = 4
 _STEPS = st.lists(
@@ -92,3 +96,34 @@ def test_no_job_overtakes_a_heavy_one_that_has_found_no_room(limit: Limit, steps
         else:
             line.queue.wait(number)
     line.end()
+
+
+@pytest.mark.parametrize("budget", [BUDGET, 50])
+def test_exchanges_under_two_limits_come_to_an_end(budget: int) -> None:
+    """Of two limits each may call a job that the other one has to let through: none sends the other's back for ever."""
+    for seed in range(thorough(400, quick=40)):
+        random = Random(seed)
+        queue = Queue(budget=budget, checked=False)
+        limit_jobs(cast("Any", queue), task="task", most=random.choice((6, 10)))
+        limit_jobs(cast("Any", queue), path=("a",), most=6)
+        running: list[str] = []
+        for step in range(60):
+            queue.advance(random.choice((0, 0, 1, 100)))
+            if random.random() < 0.5:
+                for at in range(random.randint(1, 4)):
+                    path, cost = [random.choice("aab"), f"{step}-{at}"], random.choice((1, 2, 3, 6))
+                    fields = {"pool": random.choice("pq"), "priority": random.choice((1, 3, 5)), "cost": cost}
+                    spec = job(f"{step}-{at}", path, user=random.choice(("u", None)), **fields)
+                    queue.enqueue(attrs.evolve(spec, task=random.choice(("task", "task", "other"))))
+            elif running:
+                random.shuffle(running)
+                ended = random.randint(1, len(running))
+                queue.finish(*running[:ended])
+                del running[:ended]
+            for _ in range(100):
+                started = queue.start(random.choice((1, 5)), pools=("p", "q"))
+                running += started
+                if not (started or queue.stats().ready):
+                    break
+            else:
+                pytest.fail(f"seed {seed}, step {step}: jobs are ready, and claims start none of them")

@@ -48,6 +48,7 @@ LAYOUTS = {
     13: "4544ed1369969d72",
     14: "255d5e27954dbb59",
     15: "15cdf6e40ede3553",
+    16: "15cdf6e40ede3553",
 }
 """The fingerprint of each layout there was. A change of the fields of a class adds a line and raises `SCHEMA`, as
 another way of writing does."""

@@ -16,18 +16,17 @@ A limit of a task or a pool has one counter, for all jobs of it, with a place or
   others could start either.
 - Jobs may cost more than one slot, or start. Once such a job is parked, or a permit, which workers that settle and
   claim in one step would forestall, its counter is *strict* until nothing is parked there: jobs start in the order of
-  rank and number. It calls one job at a time, the first, when there is room for its cost; until that one is started or
-  has left, or is not claimed within `LOOK_MS`, all others that are claimed are parked behind it. So light jobs do not
-  take the room that a heavy one waits for. One that costs more than the limit has can never start: it is parked apart,
-  and holds up nobody.
+  rank and number. It calls one job at a time, the first, when there is room for its cost. What is claimed before that
+  one is started or has left, or until `LOOK_MS` later, is parked behind it, unless it comes before it and all that are
+  parked: of two counters that call two jobs that count at both, neither then sends back the other's for ever. So light
+  jobs do not take the room that a heavy one waits for. One that costs more than the limit has is parked apart: it can
+  never start, and holds up nobody.
 - A released job is not claimed while no worker serves its pool. So a counter that has room and parked jobs checks
   again after `LOOK_MS`, and releases more each time. No job waits for ever where there is room.
 
 The counts follow from the STARTED jobs. Setting a limit counts them; changing one makes a new limiter, and the jobs
-that the old one parked are offered again. What was spent of a rate stays spent.
-
-What is spent of a rate is told by a `queuehint.core.meters.Meter`. With ``each``, every place has one of its own, and
-these invariants hold:
+that the old one parked are offered again. What was spent of a rate stays spent; a `queuehint.core.meters.Meter` says
+how much. With ``each``, every place has one of its own, and these invariants hold:
 
 - No counter means that nothing is spent: one is kept while jobs run or are parked there, or something counts.
 - Where nothing runs and nothing is parked, it is checked again when nothing counts any more, and dropped then. So there
@@ -44,7 +43,7 @@ from sortedcontainers import SortedDict
 
 from queuehint.core.meters import Meter
 from queuehint.core.structures.leftovers import UnparkSweep
-from queuehint.core.structures.ready_queue import Ranked
+from queuehint.core.structures.ready_queue import Ranked, rank
 from queuehint.errors import InvalidJobError
 from queuehint.values.hint import gate_key, is_counted
 from queuehint.values.limit import LIMITS_MAX, TOO_MANY_LIMITS, LimitState, order_of
@@ -93,8 +92,8 @@ class PlaceCounter:
 
     ``started`` is what the jobs that run here cost. ``parked`` are the jobs parked here, ``released`` the number it
     released the last time, and ``look_ms`` when it checks again for room, or whether its meter counts nothing, None if
-    it need not. ``called`` is the number of the one job that may start while the counter ``is_strict``, None if none
-    may.
+    it need not. While the counter ``is_strict``, ``called`` is the rank and number of the one job that was released;
+    another may start only if it comes before that one and all that are parked.
     """
 
     __slots__ = ("called", "is_strict", "limiter", "look_ms", "meter", "parked", "path", "released", "started")
@@ -105,7 +104,7 @@ class PlaceCounter:
         self.started = self.released = 0
         self.parked = Ranked()
         self.look_ms: int | None = None
-        self.called: int | None = None
+        self.called: tuple[int, int] | None = None
         self.is_strict = False
         self.meter = Meter() if limiter.limit.each else limiter.meter
 
@@ -129,12 +128,21 @@ class PlaceCounter:
         """Whether nothing runs here and nothing is parked."""
         return not (self.started or self.parked)
 
+    def calls(self, job: Job) -> bool:
+        """Return whether a job is the one that was released in order."""
+        return self.called is not None and self.called[1] == job.number
+
+    def is_next(self, job: Job) -> bool:
+        """Return whether a job that is not parked is the one called, or comes before that one and all parked ones."""
+        place, first = (rank(job.level, job.enqueued_ms), job.number), self.parked.first()
+        is_before = (self.called is None or place < self.called) and (first is None or place < first[:2])
+        return is_before or self.calls(job)
+
     def stops(self, job: Job, now_ms: int) -> bool:
         """Return whether a job, whose cost is not too great, may not start here."""
         cost = job.spec.policy.cost
-        if self.is_strict and self.called != job.number:
-            return True
-        return self.is_full(cost) or self.limiter.room_ms(self.meter, cost, now_ms) > now_ms
+        is_held = self.is_strict and not self.is_next(job)
+        return is_held or self.is_full(cost) or self.limiter.room_ms(self.meter, cost, now_ms) > now_ms
 
     def kept_until_ms(self, now_ms: int) -> int | None:
         """Return until when it is kept for the sake of its own meter alone; None if it need not be."""
@@ -310,7 +318,7 @@ class Limits:
         for (_, place), limiter in found.items():
             counter = self._counter(limiter, place)
             counter.started += cost
-            if counter.called == job.number:
+            if counter.calls(job):
                 counter.called = None
             if limiter.limit.rate is not None:
                 counter.meter.spend(limiter.limit, cost, self.now_ms)
@@ -326,19 +334,15 @@ class Limits:
             self._refresh(limiter.counters[place], 1)
 
     def job_left(self, job: Job, at: PlaceCounter | None = None) -> None:
-        """
-        Release other jobs in the place of one that has left the ready queue without being started.
-
-        Args:
-            at: where it was parked, if it was: jobs at or below that place could not start either.
-        """
+        """Release others in the place of a job that has left the ready queue unstarted, parked at *at* if it was."""
         for (_, place), limiter in self._limiters_of(job.spec).items():
             counter = limiter.counters.get(place)
             if counter is None:
                 continue
-            is_called = counter.called == job.number
+            is_called = counter.calls(job)
             if is_called:
                 counter.called = None
+            # Jobs at or below the place where it was parked could not start either.
             is_next = at is None or not counter.is_within(at)
             if is_called or is_next:
                 self._refresh(counter, 1 if is_next else 0)
@@ -352,8 +356,7 @@ class Limits:
 
     def recheck(self) -> int | None:
         """Re-check the first counter that is due; return how many jobs it released, None if no counter is due."""
-        due_ms = self.next_ms()
-        if due_ms is None or due_ms > self.now_ms:
+        if (due_ms := self.next_ms()) is None or due_ms > self.now_ms:
             return None
         counter = self._looks.peekitem(0)[1]
         # Nobody has claimed the one that was called: no worker serves its pool.
@@ -482,7 +485,7 @@ class Limits:
             job = counter.parked.pop()
             job.parked = None
             if counter.is_strict:
-                counter.called = job.number
+                counter.called = rank(job.level, job.enqueued_ms), job.number
             self._ready.add(job)
         return count
 

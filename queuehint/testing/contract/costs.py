@@ -82,6 +82,41 @@ class Costs:
         store.finish("a1", "u")
         assert store.start() == ["h"]
 
+    @pytest.mark.parametrize("kind", ["most", "rate", "task"])
+    def test_a_job_before_the_heavy_one_starts_where_room_is(self, store: Store, kind: str) -> None:
+        store.enqueue(*at("a", 1))
+        if kind == "task":
+            limit_jobs(store, task="task", most=3)
+        else:
+            limit(store, "a", **({"most": 3} if kind == "most" else {"rate": (3, 1000)}))
+        assert store.start() == ["a0"]
+        store.enqueue(heavy("h", 3))
+        assert store.start() == []
+        store.enqueue(job("u", ["a", "u"], priority=5), job("l", ["a", "l"]))
+        assert store.start() == ["u"], "it is more urgent, and there is room for it"
+        assert not store.tick().more
+        store.finish("a0", "u")
+        store.wait(counted_ms(1000))
+        assert store.start() == ["h"]
+        store.finish("h")
+        store.wait(counted_ms(1000))
+        assert store.start() == ["l"]
+
+    def test_a_more_urgent_job_starts_before_the_one_that_is_called(self, store: Store) -> None:
+        store.enqueue(*at("a", 2))
+        limit(store, "a", most=3)
+        assert store.start() == ["a0", "a1"]
+        store.enqueue(heavy("h", 2, pool="p"))
+        assert store.start(pools=("p",)) == []
+        store.finish("a0")
+        store.enqueue(job("u", ["a", "u"], priority=5), job("l", ["a", "l"]))
+        assert store.start() == ["u"], "h is called, and no worker of its pool has claimed it"
+        assert store.start(pools=("p",)) == [], "one slot is free"
+        store.finish("u")
+        assert store.start(pools=("p", "default")) == ["h"]
+        store.finish("a1")
+        assert store.start() == ["l"]
+
     def test_a_heavy_job_that_nobody_claims_holds_others_up_for_a_while_alone(self, store: Store) -> None:
         store.enqueue(*at("a", 2))
         limit(store, "a", most=2)

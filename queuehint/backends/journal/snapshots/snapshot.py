@@ -48,7 +48,7 @@ from queuehint.values.report import WorkerInfo
 from queuehint.values.schedule import Recurrence, Schedule
 from queuehint.values.spec import Dependency, JobSpec, Priority
 
-SCHEMA: Final = 15
+SCHEMA: Final = 16
 
 CONTAINER: Final = -1
 """The shape of rows that have all their items."""

@@ -59,6 +59,12 @@ end
 
 function form.rank_text(rank) return rank == -2 ^ 62 and '0' or string.format('1%015d', rank + 1e14) end
 
+-- Whether one of two items of a rank and a number comes before the other.
+function form.sooner(left, right)
+  if left[1] ~= right[1] then return left[1] < right[1] end
+  return left[2] < right[2]
+end
+
 -- The id in a member of READY, behind a prefix of some length and a rank.
 function form.id_behind_rank(member, prefix)
   local from = prefix + (string.byte(member, prefix + 1) == 49 and 17 or 2)
@@ -124,7 +130,7 @@ local TEXTS_KEPT, TEXT_BYTES_MAX, KEYS_BYTES_MAX = 1000, 512, 1048576 -- @const
 local claims_parsed, claims_count, claims_bytes = {}, 0, 0 -- @once
 local claims_of_call = {}
 
--- A claim with `shared` and the gates it passes: keys[depth + 1], the root's is ''.
+-- A claim with `shared`, `is_counted` if it is that of a permit, and the gates it passes: keys[depth + 1], the root's is ''.
 local function parse_claim(claim_text)
   local key, keys = string.sub(claim_text, 2), {''}
   if key ~= '' then
@@ -146,7 +152,8 @@ local function parse_claim(claim_text)
     end
     keys[#keys + 1] = key
   end
-  return {shared = string.byte(claim_text) == 115, keys = keys}
+  local mode = string.byte(claim_text)
+  return {shared = mode == 115, is_counted = mode == 99 or nil, keys = keys}
 end
 
 -- Whether the claims of a text are those of a permit: one, which takes no place.

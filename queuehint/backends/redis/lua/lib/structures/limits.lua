@@ -7,7 +7,7 @@
   places by the time of their check, in ms. A parked job has its place as OFFER and is in PARKED under it, by rank. ]]
 -- @include lib/asking/unfinished
 -- @include lib/formats/meters
-local LOOK_MS, CALLED_MAX, LIMITS_MAX = 5000, 100, 1000 -- @const
+local LOOK_MS, CALLED_MAX, LIMITS_MAX, AT_ONCE_MAX = 5000, 100, 1000, 1000 -- @const
 local limits = {}
 
 lazily(limits, function()
@@ -22,6 +22,9 @@ end
 -- Whether a limit is of each child of its path by itself.
 function limits.is_each(limiter) return string.byte(limiter.field) == 47 end
 
+-- Whether the key of a counter is that of a task or a pool.
+function limits.is_selection(key) return string.byte(key) == 10 end
+
 -- What a job is offered by that costs more than a limit has: it is in PARKED with those of the limit, and of no counter.
 function limits.apart(limiter) return form.sortable(limiter.number) .. '\1' end
 
@@ -31,9 +34,6 @@ function limits.apart_by(job)
     if job[OFFER] == limits.apart(at.limiter) then return at end
   end
 end
-
--- Whether the key of a counter is that of a task or a pool.
-function limits.is_selection(key) return string.byte(key) == 10 end
 
 -- The limit of a field; false if there is none.
 function limits.of(field)
@@ -111,9 +111,10 @@ function limits.places(job)
   return found
 end
 
--- The limit of a place, its gate and its number; false for the first if that limit is no more.
+-- The limit of a place, its gate and its number; false for the first if that limit is no more, or the place is of jobs apart.
 function limits.at(place)
   local number, key = form.split(place, 1)
+  if key == '\1' then return false, key, number end
   local keys = form.claims('x' .. key)[1].keys
   local fields = {'=' .. key, #keys > 1 and '/' .. keys[#keys - 1] or nil}
   if limits.is_selection(key) then fields = {string.sub(key, 2)} end
@@ -131,7 +132,7 @@ local function counter_at(at)
     local packed = idle and idle.packed or redis.call('HGET', store.gauges(at.limiter.number), at.key)
     local kept = packed and cmsgpack.unpack(packed) or {0, 0, 0, false}
     counter = {limiter = at.limiter, key = at.key, place = at.place, started = kept[1], parked = kept[2], calls = kept[3], look_ms = kept[4],
-      was_look_ms = kept[4], spent = kept[5] or 0, at = kept[6] or 0, log = kept[7] or nil, called = kept[8], is_strict = kept[9],
+      was_look_ms = kept[4], spent = kept[5] or 0, at = kept[6] or 0, log = kept[7] or nil, called = kept[8], is_strict = kept[9], called_rank = kept[10],
       added = {}, added_ids = {}}
     -- The meter of a rate belongs to the limit, or to each child by itself.
     counter.meter = limits.is_each(at.limiter) and counter or at.limiter
@@ -144,9 +145,7 @@ end
 local function is_full(counter, cost) return counter.limiter.most and counter.started + cost > counter.limiter.most end
 
 -- When the rate has room: now, or later.
-local function room_ms(counter, cost)
-  return counter.limiter.tokens and meters.room_ms(counter.meter, counter.limiter, cost) or NOW
-end
+local function room_ms(counter, cost) return counter.limiter.tokens and meters.room_ms(counter.meter, counter.limiter, cost) or NOW end
 
 -- Until when a counter is kept for the sake of its own meter alone; false if it need not be.
 local function kept_until_ms(counter)
@@ -155,17 +154,10 @@ local function kept_until_ms(counter)
   return free_ms > NOW and free_ms
 end
 
-local function sooner(left, right)
-  if left[1] ~= right[1] then return left[1] < right[1] end
-  return left[2] < right[2]
-end
-
-local function is_parked(job, counter) return job[OFFER] == counter.place end
-
 -- The first of those parked at a counter before this step that still is.
 local function first_stored(counter)
   counter.walk = counter.walk or paths.walk(store.parked, {{'[' .. counter.place .. '\0', '(' .. counter.place .. '\1'}}, 1, false, 16)
-  while not counter.stored or not is_parked(counter.stored, counter) or counter.added_ids[counter.stored.id] do
+  while not counter.stored or counter.stored[OFFER] ~= counter.place or counter.added_ids[counter.stored.id] do
     local member = counter.walk.next()
     if not member then return nil end
     counter.stored = jobs.known(limits.id_of(member), store.parked)
@@ -184,13 +176,13 @@ end
 local function take_parked(counter)
   local stored = first_stored(counter)
   if not counter.is_sorted then
-    table.sort(counter.added, sooner)
+    table.sort(counter.added, form.sooner)
     counter.is_sorted = true
   end
-  while counter.added[1] and not is_parked(counter.added[1][3], counter) do table.remove(counter.added, 1) end
+  while counter.added[1] and counter.added[1][3][OFFER] ~= counter.place do table.remove(counter.added, 1) end
   local added = counter.added[1]
   if not stored and not added then corrupt('jobs are counted in ' .. store.gauges(counter.limiter.number) .. ' that nobody has put aside') end
-  if stored and (not added or sooner({ready_queue.rank_of(stored), stored[NUMBER]}, added)) then return stored end
+  if stored and (not added or form.sooner({ready_queue.rank_of(stored), stored[NUMBER]}, added)) then return stored end
   return added[3]
 end
 
@@ -218,7 +210,7 @@ local function refresh(counter, count)
       for _ = 1, called do
         local job = take_parked(counter)
         counter.parked = counter.parked - 1
-        if counter.is_strict then counter.called = job[NUMBER] end
+        if counter.is_strict then counter.called, counter.called_rank = job[NUMBER], ready_queue.rank_of(job) end
         ready_queue.add(job)
       end
       look_ms = (counter.parked > 0 or counter.called) and NOW + LOOK_MS
@@ -235,13 +227,22 @@ local function refresh(counter, count)
   return called
 end
 
+-- Whether a job that is not parked is the one called in order, or comes before that one and all that are parked.
+local function is_next(counter, job)
+  if counter.called == job[NUMBER] then return true end
+  local place = {ready_queue.rank_of(job), job[NUMBER]}
+  if counter.called and not (counter.called_rank and form.sooner(place, {counter.called_rank, counter.called})) then return false end
+  local first = counter.parked > 0 and take_parked(counter)
+  return not first or form.sooner(place, {ready_queue.rank_of(first), first[NUMBER]})
+end
+
 -- The counter that has no room for a job, or a limit that is less than its cost; nil if it may start.
 function limits.stops(job)
   local cost = meters.cost_of(job)
   for _, at in ipairs(limits.places(job)) do
     if cost > meters.costs_max(at.limiter) then return {apart = limits.apart(at.limiter)} end
     local counter = counter_at(at)
-    if counter.is_strict and counter.called ~= job[NUMBER] or is_full(counter, cost) or room_ms(counter, cost) > NOW then return counter end
+    if counter.is_strict and not is_next(counter, job) or is_full(counter, cost) or room_ms(counter, cost) > NOW then return counter end
   end
 end
 
@@ -447,8 +448,6 @@ function limits.set(field, most, tokens, per_ms, pending, burst)
   return true
 end
 
-local AT_ONCE_MAX = 1000 -- @const
-
 local function write_in_parts(write, key, entries)
   for from = 1, #entries, AT_ONCE_MAX do write(key, unpack(entries, from, math.min(from + AT_ONCE_MAX - 1, #entries))) end
 end
@@ -489,6 +488,7 @@ function limits.write()
         local kept = {counter.started, counter.parked, counter.calls, counter.look_ms}
         if counter.limiter.tokens and counter.meter == counter then kept[5], kept[6], kept[7] = counter.spent, counter.at, counter.log end
         if counter.is_strict then kept[5], kept[6], kept[7], kept[8], kept[9] = kept[5] or 0, kept[6] or 0, kept[7] or false, counter.called or false, true end
+        kept[10] = counter.called and counter.called_rank or nil
         redis.call('HSET', store.gauges(counter.limiter.number), counter.key, cmsgpack.pack(kept))
       end
       if counter.look_ms ~= counter.was_look_ms then

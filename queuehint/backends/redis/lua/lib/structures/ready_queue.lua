@@ -227,10 +227,7 @@ local function next_user(pool)
   end
 end
 
-local function sooner(left, right)
-  if left[1] ~= right[1] then return left[1] < right[1] end
-  return left[2] < right[2]
-end
+local sooner = form.sooner
 
 -- Read at once what a page of a user's ready jobs is about.
 local function look_ahead(user)
