@@ -290,11 +290,11 @@ end
 
 -- Give a job's claims their gates; return the gates visited. That of a permit has none.
 function gates.place(job)
-  if job[CLAIMS] == '' or form.is_counted(job[CLAIMS]) then
+  local claims, visited = job[CLAIMS] ~= '' and form.claims(job[CLAIMS]), 0
+  if not claims or claims[1].is_counted then
     job[WALKS] = false
     return 0
   end
-  local claims, visited = form.claims(job[CLAIMS]), 0
   job[WALKS] = {}
   for index = 1, #claims do visited = visited + walk_on(job, index, claims[index], 0) end
   return visited
@@ -320,9 +320,11 @@ function gates.vacate(job)
 end
 
 local function check_claim(job, claim_text)
+  local mode = string.byte(claim_text)
+  if mode == 99 then return end
   local gate = gates.of(string.sub(claim_text, 2))
   local others = gate[IX] + gate[X_MODE] - 1
-  if string.byte(claim_text) == 115 then others = gate[IX] + gate[X_MODE] + math.min(gate[S_MODE], 1) - 1
+  if mode == 115 then others = gate[IX] + gate[X_MODE] + math.min(gate[S_MODE], 1) - 1
   else others = others + gate[IS] + gate[S_MODE] end
   if others ~= 0 then
     corrupt('job ' .. job.id .. ' was let through the gate of ' .. form.queue_key(string.sub(claim_text, 2)) .. ', which others hold')
@@ -332,7 +334,7 @@ end
 -- Check a second time that no other job holds the gates that a starting job was granted.
 function gates.check(job)
   local claims = job[CLAIMS]
-  if not string.find(claims, '\n', 1, true) then return claims == '' or form.is_counted(claims) or check_claim(job, claims) end
+  if not string.find(claims, '\n', 1, true) then return claims == '' or check_claim(job, claims) end
   for claim_text in string.gmatch(claims, '[^\n]+') do check_claim(job, claim_text) end
 end
 end)
