@@ -178,7 +178,7 @@ class StoredSteps:
         assert [step.name for step in record.steps][-2:] == ["s998", "last"]
 
     def test_the_steps_of_a_job_take_so_many_bytes_and_no_more(self, store: Store) -> None:
-        store.enqueue(job("a"))
+        store.enqueue(job("a", max_attempts=1))
         token = start(store)
         largest = STEP_BYTES_MAX - 4
         for first in range(0, 256, 16):
@@ -196,6 +196,10 @@ class StoredSteps:
             found += page
         assert len(found) == 256
         assert {result for _, _, result in found} == {b"x" * largest}
+        store.fail("a")
+        assert store.redrive("a", drop_steps=True) == [DONE]
+        assert store.store_steps("a", start(store), more=b"x").verdicts == (DONE,), "dropped steps leave their room"
+        assert len(store.record("a").steps) == 1
 
     def test_malformed_step_is_refused_by_name(self, store: Store) -> None:
         store.enqueue(job("a"))
