@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from queuehint.errors import BackendError, JobNotFoundError, WouldDeadlockError
-from queuehint.operations import IDS_MAX, LIST_MAX, Get, List, ListLimits, Why
-from queuehint.values.hint import is_counted, is_prefix, key_of
+from queuehint.operations import IDS_MAX, LIST_MAX, Chain, Get, List, ListLimits, Why
+from queuehint.values.hint import is_counted, is_prefix, key_of, parse_key
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.report import ReasonKind
+from queuehint.values.report import JOBS_NAMED_MAX, ReasonKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -115,6 +115,52 @@ class CircleWatch:
                 if (circle := waits.circle_of(self._job_id)) is not None:
                     path = key_of(waits.waiting[self._job_id].spec.claims[0].path)
                     raise WouldDeadlockError(self._call, held=path, circle=circle)
+
+
+def explained(question: Why) -> Steps[Chain]:
+    """
+    Ask why a job waits, or what waits at a path; of a job that runs last in the chain, for which permit its code waits.
+
+    A running job is asked about by one question more, and by two others if its code waits.
+    """
+    reply: Chain = yield question
+    if not reply.reasons or reply.reasons[-1].kind is not ReasonKind.RUNNING:
+        return reply
+    *before, last = reply.reasons
+    return attrs.evolve(reply, reasons=(*before, (yield from _inside(last))))
+
+
+def _inside(running: Reason) -> Steps[Reason]:
+    """Return why the code of a running job waits, if it waits for a permit."""
+    asked = RecordFilter(parent=running.job_id, task=PERMIT_TASK, states=(JobState.QUEUED,))
+    records = (yield List(asked, False, None, JOBS_NAMED_MAX)).records
+    permit = next((each for each in records if is_counted(each.spec.claims)), None)
+    if permit is None:
+        return running
+    try:
+        reason: Reason = (yield Why(permit.id)).reasons[0]
+    except JobNotFoundError:
+        return running
+    if reason.state is not JobState.QUEUED or reason.kind is ReasonKind.CALLER:
+        return running
+    holders: dict[str, None] = {}
+    is_of_limit = reason.kind is ReasonKind.LIMIT and not reason.stuck
+    if is_of_limit and reason.until_ms is None:
+        place = None if reason.path_key is None else parse_key(reason.path_key)
+        there = attrs.evolve(reason.selection or RecordFilter(path=place), states=(JobState.STARTED,))
+        for each in (yield List(there, False, None, JOBS_NAMED_MAX)).records:
+            holders[(each.spec.parent if is_counted(each.spec.claims) else None) or each.id] = None
+    ahead = [each for each in {**holders, **dict.fromkeys(reason.jobs)} if each != running.job_id]
+    detail = running.detail if is_of_limit else reason.text
+    return attrs.evolve(
+        reason,
+        job_id=running.job_id,
+        state=running.state,
+        kind=ReasonKind.PERMIT,
+        jobs=tuple(ahead[:JOBS_NAMED_MAX]),
+        detail=detail,
+        progress=running.progress,
+    )
 
 
 def read_waits(job_id: str | None = None, reason: Reason | None = None, *, held: Collection[str] = ()) -> Steps[Waits]:

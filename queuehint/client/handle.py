@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import run_steps, run_steps_sync, was_in_vain
+from queuehint.client.circles import explained
 from queuehint.client.holds import identity_of
 from queuehint.client.record_reads import read_record
 from queuehint.client.stuck import HoldWatch, StuckWatch, failure_of
@@ -220,7 +221,7 @@ class JobHandle(Generic[R]):
         Args:
             chain: return up to 16 reasons, from this job to the root cause of its wait; as in `Scheduler.why`.
         """
-        return reasons_of(await self._client.backend.call(asked_why(self.id, chain)), chain)
+        return reasons_of(await run_steps(self._client.backend, explained(asked_why(self.id, chain))), chain)
 
     @overload
     def why_sync(self) -> Reason: ...
@@ -228,7 +229,7 @@ class JobHandle(Generic[R]):
     def why_sync(self, *, chain: Literal[True]) -> tuple[Reason, ...]: ...
     def why_sync(self, *, chain: bool = False) -> Reason | tuple[Reason, ...]:
         """Like `why`, for code without a loop."""
-        return reasons_of(self._client.backend.call_sync(asked_why(self.id, chain)), chain)
+        return reasons_of(run_steps_sync(self._client.backend, explained(asked_why(self.id, chain))), chain)
 
     async def cancel(self, reason: str | None = None) -> bool:
         """

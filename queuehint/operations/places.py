@@ -142,8 +142,8 @@ class PathReasons:
         oldest: the jobs that wait there and were enqueued first, the oldest first.
         newest: those that were enqueued last, the newest first; none that is among the oldest.
         ahead: what stands in the way, up to 10: jobs that those above wait for, then those that run there, then those
-            that hold the place against a job that would come now. Jobs that wait there themselves are not among them,
-            and neither are permits, which count there and take no place.
+            that hold the place against a job that would come now. Jobs that wait there themselves are not among them.
+            Permits, which count there and take no place, are if one of those above waits for a limit.
         waiting: how many jobs wait there, of those looked at: not STARTED and not over.
         more_ahead: how many others stand in the way, of those looked at.
         holders: how many claims hold the place against a job that would come now, those of jobs in `ahead` too.

@@ -8,6 +8,7 @@ import attrs
 
 from queuehint.backends.steps import Steps, order_some, run_steps, run_steps_sync, tick_until_done
 from queuehint.client.arrangement import arrange
+from queuehint.client.circles import explained
 from queuehint.client.handle import JobHandle, checked_reason, id_of, reasons_of, why_asked
 from queuehint.client.options import bound, check_spec
 from queuehint.errors import BackendError, InvalidJobError, InvalidJobTypeError, OutcomeUnknownError, shown
@@ -101,7 +102,7 @@ class Control(DueNow):
             path: the place asked about, with all below it, in place of *job*.
             limit: how many of its oldest jobs are named, and how many of its newest, 1–16.
         """
-        reply = await self.backend.call(why_asked(self, job, chain, path, limit))
+        reply = await run_steps(self.backend, explained(why_asked(self, job, chain, path, limit)))
         return reply.at_path or reasons_of(reply, chain)
 
     @overload
@@ -112,7 +113,7 @@ class Control(DueNow):
     def why_sync(self, *, path: Sequence[str], limit: int = 3) -> PathReasons: ...
     def why_sync(self, job: Any = None, *, chain: bool = False, path: Any = None, limit: int | None = None) -> Any:
         """Like `why`, for code without a loop."""
-        reply = self.backend.call_sync(why_asked(self, job, chain, path, limit))
+        reply = run_steps_sync(self.backend, explained(why_asked(self, job, chain, path, limit)))
         return reply.at_path or reasons_of(reply, chain)
 
     async def tree(

@@ -23,6 +23,8 @@ class ReasonKind(StrEnum):
     RUNNING = "running"
     OVERDUE = "overdue"
     """Runs past its timeout, or on after a cancellation: its place is free when its code has really ended."""
+    PERMIT = "permit"
+    """Runs, and its code waits for a permit of `Scheduler.permit`: it goes on by itself."""
     TIME = "time"
     DEPENDENCY = "dependency"
     SIGNAL = "signal"
@@ -58,12 +60,13 @@ class Reason:
 
     Args:
         jobs: the ids of up to 10 jobs that stand in the way, in order of their places; of dependencies in order of id;
-            of a limit at which jobs wait in order the first of these.
+            of a limit at which jobs wait in order the first of these; of a permit up to 10 that hold the limit, by the
+            jobs whose code does, before them.
             For a moment, while a line is about to advance, its head has none, and others are behind the head alone.
         open_dependencies: how many jobs a DEFERRED job still waits for in all, dead ones included; 0 for all others.
         dependencies: how many jobs it was told to depend on, of which these are the open ones; 0 for one that has run
             and waits for its children, and for all that are not DEFERRED.
-        path_key: the place where it waits, or the path that is paused.
+        path_key: the place where it waits or whose limit it waits for, or the path that is paused.
         until_ms: when the wait ends by time alone; of a pause, when it ends by itself; of a rate limit without a token,
             when it has the next one, which the first of the jobs that wait there takes.
         stuck: only a person or a new worker can end the wait.
@@ -117,6 +120,8 @@ class Reason:
         behind = f" of {', '.join(self.jobs)}" if self.jobs else ""
         if self.kind is ReasonKind.LIMIT and self.jobs:
             behind = f" behind {self.jobs[0]}"
+        if self.kind is ReasonKind.PERMIT and self.jobs:
+            behind = f", in the way: {', '.join(self.jobs)},"
         if self.kind is ReasonKind.SIGNAL:
             behind = f" {', '.join([name_of(job_id) or job_id for job_id in self.jobs])}"
         at = f" at {self.path_key}" if self.path_key is not None else ""
@@ -164,6 +169,7 @@ _SENTENCES = {
     ReasonKind.OVER: "over",
     ReasonKind.RUNNING: "running",
     ReasonKind.OVERDUE: "told to stop, its code still runs",
+    ReasonKind.PERMIT: "running, its code waits for a permit",
     ReasonKind.TIME: "waits for its time",
     ReasonKind.DEPENDENCY: "waits for the end",
     ReasonKind.SIGNAL: "waits for the signal",
@@ -183,6 +189,7 @@ _SENTENCES = {
 _WAYS_OUT = {
     ReasonKind.RUNNING: "it ends by itself, or cancel it: queuehint cancel {id}",
     ReasonKind.OVERDUE: "its code has to end: look at its worker, whose end frees the place too",
+    ReasonKind.PERMIT: "it comes by itself, or cancel the job: queuehint cancel {id}",
     ReasonKind.TIME: "it comes by itself, or cancel it: queuehint cancel {id}",
     ReasonKind.DEPENDENCY: "ask on from there: queuehint why --chain {other}",
     ReasonKind.SIGNAL: "give it: queuehint signal {signal}; or cancel the job: queuehint cancel {id}",

@@ -10,6 +10,7 @@ import attrs
 
 from queuehint import operations as op
 from queuehint.backends.steps import Steps
+from queuehint.client.circles import explained
 from queuehint.errors import FlowNotFoundError, InvalidJobError, JobNotFoundError
 from queuehint.scheduler.records.queries import QUESTIONS_MAX, list_page
 from queuehint.schema.kinds import Asked, JobId, NameText, Text
@@ -287,7 +288,7 @@ def why(ask: Ask) -> Steps[Chain]:
     """Ask why a job waits; in a scope the chain ends before the first job of another, and no other is named."""
     if ask.scope:
         yield from _one(ask, ask.asked.job_id)
-    chain: tuple[Reason, ...] = (yield op.Why(ask.asked.job_id, ask.asked.limit)).reasons
+    chain: tuple[Reason, ...] = (yield from explained(op.Why(ask.asked.job_id, ask.asked.limit))).reasons
     if not ask.scope:
         return Chain(chain)
     # By their records and not by their ids: what is asked of them is about more than their names.

@@ -845,7 +845,7 @@ def test_costs_are_verified_and_unusual_costs_are_sound(store: Store) -> None:
 
 
 @pytest.mark.parametrize("limit", [Limit(path=(), each=True, most=1), Limit(path=("t",), each=True, most=1)])
-def test_jobs_that_cost_more_than_a_limit_of_each_child_are_sound(store: Store, limit: Limit) -> None:
+def test_costs_beyond_a_limit_of_each_child_are_sound(store: Store, limit: Limit) -> None:
     store.do(op.Enqueue((job("1", "t", "a", policy=Policy(cost=3)), job("2", "u", "a", policy=Policy(cost=2)))))
     store.do(op.Enqueue((job("3", "t", "a"),)))
     store.do(op.SetLimit(limit))

@@ -187,6 +187,36 @@ async def _is(job: Any, state: JobState) -> bool:
     return (await job.state()) is state
 
 
+@pytest.mark.parametrize("kinds", [{"path": ["pdf"]}, {"task": "permit"}], ids=["path", "task"])
+async def test_why_of_handler_waiting_for_permit_names_its_limit(sched: Scheduler, kinds: Any) -> None:
+    @sched.job(queue_hint=["doc"])
+    async def work(ctx: JobContext) -> None:
+        async with ctx.permit(["pdf"]):
+            pass
+
+    await sched.limit(kinds.get("path"), 1, task=kinds.get("task"))
+
+    async def waits() -> bool:
+        return (await job.why()).kind == "permit"
+
+    async with sched.worker():
+        async with sched.permit(["pdf"]) as held:
+            job = await work.enqueue()
+            await until(waits)
+            behind = await work.enqueue()
+            reason = await job.why()
+            assert (reason.state, reason.jobs, reason.stuck) == (JobState.STARTED, (held.id,), False)
+            assert (reason.path_key, reason.selection is None) == (("pdf", True) if "path" in kinds else (None, False))
+            at = " at pdf" if "path" in kinds else " of --task permit"
+            assert "running, its code waits for a permit" in reason.text
+            assert at in reason.text
+            assert held.id in reason.text
+            assert sched.why_sync(job.id) == reason
+            assert (await behind.why(chain=True))[-1] == reason
+        await job.result(timeout=LIMIT_S)
+        await behind.result(timeout=LIMIT_S)
+
+
 async def test_a_permit_takes_no_place(url: str) -> None:
     async with Scheduler(url) as sched:
 

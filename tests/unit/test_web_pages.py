@@ -135,7 +135,7 @@ OPERATIONS = {
     "/jobs?path=doc1": "2 List CountRecords",
     "/dead": "2 List CountRecords",
     "/jobs/{dead}": "3 Get List List",
-    "/jobs/{running}": "4 Get Why List List",
+    "/jobs/{running}": "5 Get Why List List List",
     "/jobs/{waiting}/why": "2 Why Get",
     "/workers": "2 ListWorkers List",
     "/schedules": "1 ListSchedules",

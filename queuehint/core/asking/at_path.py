@@ -16,7 +16,7 @@ from queuehint.core.asking.why import reason_of
 from queuehint.operations import PathReasons, PlacedJob
 from queuehint.values.hint import is_counted, key_of, meet
 from queuehint.values.record import JobState
-from queuehint.values.report import JOBS_NAMED_MAX, Reason
+from queuehint.values.report import JOBS_NAMED_MAX, Reason, ReasonKind
 
 if TYPE_CHECKING:
     from queuehint.core.state import State
@@ -50,8 +50,10 @@ def reasons_at(state: State, path: Path, limit: int) -> PathReasons:
 
     oldest, newest = told(numbers[:limit]), told(numbers[limit:][-limit:][::-1])
     named = [other for reason in reasons.values() for job_id in reason.jobs if (other := state.find(job_id))]
-    running = [job for job in looked_at.values() if job.state is JobState.STARTED and not is_counted(job.spec.claims)]
-    started = sorted(running, key=_NUMBER)
+    # A permit takes no place, and is in the way of those alone that wait for a limit.
+    is_limited = any(reason.kind is ReasonKind.LIMIT for reason in reasons.values())
+    running = [job for job in looked_at.values() if job.state is JobState.STARTED]
+    started = sorted([job for job in running if is_limited or not is_counted(job.spec.claims)], key=_NUMBER)
     holding, holders = blockers.against(path)
     ahead = dict.fromkeys([job for job in (*named, *started, *holding) if job.number not in waiting])
     return PathReasons(

@@ -83,7 +83,7 @@ class Costs:
         assert store.start() == ["h"]
 
     @pytest.mark.parametrize("kind", ["most", "rate", "task"])
-    def test_a_job_before_the_heavy_one_starts_where_room_is(self, store: Store, kind: str) -> None:
+    def test_job_before_a_heavy_one_starts_where_room_is(self, store: Store, kind: str) -> None:
         store.enqueue(*at("a", 1))
         if kind == "task":
             limit_jobs(store, task="task", most=3)
@@ -102,7 +102,7 @@ class Costs:
         store.wait(counted_ms(1000))
         assert store.start() == ["l"]
 
-    def test_a_more_urgent_job_starts_before_the_one_that_is_called(self, store: Store) -> None:
+    def test_more_urgent_job_starts_before_the_called_one(self, store: Store) -> None:
         store.enqueue(*at("a", 2))
         limit(store, "a", most=3)
         assert store.start() == ["a0", "a1"]

@@ -95,13 +95,17 @@ class WhyAPathWaits:
         found = store.why_path("x", limit=1)
         assert (told(found), found.waiting, found.holders) == ((["r00"], ["r19"], ["run"]), 20, 21)
 
-    def test_a_permit_waits_at_its_path_and_is_in_nobodys_way(self, store: Store) -> None:
+    def test_permit_is_in_the_way_of_jobs_waiting_for_a_limit(self, store: Store) -> None:
         limit(store, "x", most=1)
         store.enqueue(permit("held", "x"), permit("wanted", "x"), job("a", ["x"]))
         assert take(store, "held")
         found = store.why_path("x")
         assert (told(found), found.waiting, found.holders) == ((["wanted", "a"], [], []), 2, 1)
         assert [each.mode for each in found.oldest] == ["counted", "exclusive"]
+        assert store.start() == []
+        found = store.why_path("x")
+        assert (told(found), found.oldest[1].reason.kind) == ((["wanted", "a"], [], ["held"]), ReasonKind.LIMIT)
+        assert (found.ahead[0].mode, found.ahead[0].state) == ("counted", JobState.STARTED)
 
     def test_why_path_names_readers_above_and_omits_readers_beside(self, store: Store) -> None:
         store.enqueue(

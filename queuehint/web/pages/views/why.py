@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 View = dict[str, Any]
 
 _DEAD = frozenset({ReasonKind.DEAD_HOLD, ReasonKind.DEAD_DEPENDENCY})
+_RUNNING = frozenset({ReasonKind.RUNNING, ReasonKind.PERMIT})
 _OF_JOBS = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY, *_DEAD})
 FOLDED_AFTER = 3
 """So many blockers of a link are shown at once, the others folded."""
@@ -74,7 +75,7 @@ def card(reason: Reason, records: Mapping[str, JobRecord], now_ms: int, links: L
         "title": words.reason_title(reason),
         "sentence": sentence(reason, record, now_ms),
         "stuck": reason.stuck,
-        "detail": None if reason.kind is ReasonKind.RUNNING else reason.detail,
+        "detail": None if reason.kind in _RUNNING else reason.detail,
         "until": words.when(reason.until_ms, now_ms),
         "place": None if path is None else {"key": queue_key(path), "url": links.place(path), "mark": ""},
         "signals": [name for job_id in reason.jobs if (name := name_of(job_id)) is not None],
@@ -82,7 +83,7 @@ def card(reason: Reason, records: Mapping[str, JobRecord], now_ms: int, links: L
         "folded": blockers[FOLDED_AFTER:],
         "more": words.number(more) if more else None,
         "may_be_more": reason.kind is ReasonKind.PLACE and len(reason.jobs) == JOBS_NAMED_MAX,
-        "progress": progress(record) if record is not None and reason.kind is ReasonKind.RUNNING else None,
+        "progress": progress(record) if record is not None and reason.kind in _RUNNING else None,
         "end": words.reason_end(reason),
         "way_out": reason.way_out,
         "acts": acts(reason),
@@ -110,6 +111,9 @@ def sentence(reason: Reason, record: JobRecord | None, now_ms: int) -> str:
     if kind is ReasonKind.PAUSED:
         by = reason.path_key if reason.selection is None else "a pause by filter"
         return f"{by} is paused: nothing there starts." if reason.selection is None else f"Held by {by}."
+    if kind is ReasonKind.PERMIT:
+        of = f" of {reason.path_key}" if reason.path_key is not None else ""
+        return f"A worker runs it, and its code waits for a permit{of}."
     if kind is ReasonKind.LIMIT:
         of = f" of {reason.path_key}" if reason.path_key is not None else ""
         return f"Has its place; as many jobs run as the limit{of} allows."
@@ -175,7 +179,7 @@ def acts(reason: Reason) -> list[Act]:
         return [*given, danger("cancel", "Cancel the job", id=job_id)]
     if kind in {ReasonKind.TIME, ReasonKind.BACKOFF}:
         return [act("run-now", "Run now", id=job_id), danger("cancel", "Cancel the job", id=job_id)]
-    if kind in {ReasonKind.RUNNING, ReasonKind.UNKNOWN_TASK}:
+    if kind in {ReasonKind.RUNNING, ReasonKind.PERMIT, ReasonKind.UNKNOWN_TASK}:
         return [danger("cancel", "Cancel the job", id=job_id)]
     if kind is ReasonKind.DEPENDENCY and reason.stuck:
         return [danger("cancel", "Cancel one of them", id=reason.jobs[0] if reason.jobs else job_id)]

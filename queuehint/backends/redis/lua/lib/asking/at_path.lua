@@ -35,9 +35,7 @@ local function waiting_at(path)
   for at = 1, #members do
     local job = jobs.known(ids[at], store.paths)
     local some = job[STATE] == STARTED and running or waiting
-    -- A permit that is held takes no place.
-    local is_there = some == waiting or not form.is_counted(job[CLAIMS])
-    if is_there and not is_known[job.id] and not jobs.is_hidden(job) then some[#some + 1] = job end
+    if not is_known[job.id] and not jobs.is_hidden(job) then some[#some + 1] = job end
     is_known[job.id] = true
   end
   local is_waiting = {}
@@ -82,7 +80,7 @@ end
 -- enqueued, and its reason.
 function at_path.reasons(path, limit)
   local waiting, running, is_waiting, is_whole = waiting_at(path)
-  local reply, ahead, is_ahead = {#waiting, is_whole and 1 or 0, 0, 0, 0, 0}, {}, {}
+  local reply, ahead, is_ahead, is_limited = {#waiting, is_whole and 1 or 0, 0, 0, 0, 0}, {}, {}, false
   local function tell(job, reason)
     local claim_text, count = claim_at(job, path)
     reply[#reply + 1] = {job[TASK], job[USER], claim_text, count, text_of_ms(job[ENQUEUED]), reply_of(job, reason)}
@@ -92,6 +90,7 @@ function at_path.reasons(path, limit)
   end
   local function tell_waiting(job)
     local reason = reason_of(job)
+    is_limited = is_limited or reason.kind == 'limit'
     tell(job, reason)
     for _, other in ipairs(reason.jobs or {}) do put_ahead(jobs.find(other.id)) end
   end
@@ -99,7 +98,8 @@ function at_path.reasons(path, limit)
   local newest = math.min(limit, #waiting - oldest)
   for at = 1, oldest do tell_waiting(waiting[at]) end
   for at = #waiting, #waiting - newest + 1, -1 do tell_waiting(waiting[at]) end
-  for _, job in ipairs(running) do put_ahead(job) end
+  -- A permit takes no place, and is in the way of those alone that wait for a limit.
+  for _, job in ipairs(running) do put_ahead((is_limited or not form.is_counted(job[CLAIMS])) and job) end
   local holding, holders = holders_against(path)
   for _, job in ipairs(holding) do put_ahead(job) end
   for at = 1, math.min(#ahead, JOBS_NAMED_MAX) do tell(ahead[at], reason_of(ahead[at])) end
