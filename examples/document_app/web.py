@@ -75,8 +75,9 @@ async def post_edit(doc: str, section: str, edit: Edit, user: User = None, tags:
 @app.post("/documents/{doc}/leave")
 async def leave(doc: str) -> dict[str, int]:
     # What would be kept in ten minutes is due now, behind the edits that came before it.
-    await sched.run_now([doc])
-    await sched.drain([doc], timeout=5)
+    # An edit that comes between puts it off again.
+    while await sched.run_now([doc]):
+        await sched.drain([doc], timeout=5)
     database: Database = app.state.database
     return {"version": database.version(doc)}
 
