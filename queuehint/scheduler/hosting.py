@@ -126,14 +126,15 @@ class Hosting(SchedulerBase):
         """
         Have each worker call a function that declares limits, weights and the like: ``@sched.setup``.
 
-        It is called once the worker has reached the store, beside its first jobs, and again when the store has lost
-        data, as after a FLUSHALL, an empty restart or a failover to a replica that lacked it. So each call in it has to
-        be one that may be repeated: `limit`, `set_weight`, `schedule`, `close_path`, `pause`. Schedules of
+        It is called before the worker claims its first job, so it must not wait for one, and again when the store has
+        lost data, as after a FLUSHALL, an empty restart or a failover to a replica that lacked it. So each call in it
+        has to be one that may be repeated: `limit`, `set_weight`, `schedule`, `close_path`, `pause`. Schedules of
         `Scheduler.cron` and `Scheduler.every` need none.
 
         Args:
             function: a coroutine function, or a plain one, which runs in a thread; takes no arguments. While the store
-                does not answer it is called again after 5 seconds; anything else that it raises is logged.
+                does not answer it is called again after 5 seconds, and nothing is claimed before; anything else that it
+                raises is logged.
 
         Returns:
             The function. The same again, by module and qualified name, replaces it.

@@ -102,17 +102,36 @@ def _check_takes_nothing(function: Callable[..., Any], what: str) -> None:
 
 
 class Setup:
-    """The functions that declare what the code wants the store to keep, called again when the store has lost data."""
+    """
+    The functions that declare what the code wants the store to keep.
+
+    They are called before the first claim, and again beside the jobs when the store has lost data.
+    """
 
     def __init__(self, state: WorkerState, functions: Iterable[Callable[[], Any]]) -> None:
         self._worker = state.name
+        self._wakeup = state.wakeup
         self._functions = tuple(functions)
         self._failures = state.outcomes.failures
         self._task: asyncio.Task[None] | None = None
         self._is_wanted = False
+        self.is_fresh = False
+        """The first round has begun, and what the worker stores at its start was not stored yet."""
+        self.is_ready = not self._functions
+        """All were called and the store has answered, or refuses this worker: it may claim."""
+
+    def begin_first(self) -> None:
+        """Call the functions for the first time; the worker is woken when it may claim."""
+        if self._task is None:
+            self.begin()
+            self.is_fresh = True
 
     def begin(self) -> None:
-        """Call the functions in a task; while one is running, queue one more round."""
+        """Call the functions in a task; while one is running, queue one more round; once they were just called."""
+        if self.is_fresh:
+            # What is stored at the start of a worker follows this round.
+            self.is_fresh = False
+            return
         self._is_wanted = True
         if self._functions and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._work(), name="queuehint-setup")
@@ -124,7 +143,7 @@ class Setup:
 
     async def _work(self) -> None:
         while self._is_wanted:
-            self._is_wanted = False
+            self._is_wanted = is_refused = False
             for function in self._functions:
                 try:
                     await _called(function)
@@ -132,9 +151,13 @@ class Setup:
                     extra = {"event": "worker.setup_delayed", "worker": self._worker, "error": str(error)}
                     logger.warning("setup %s is called again later: %s", name_of(function), error, extra=extra)
                     self._is_wanted = True
+                    is_refused = is_refused or error.is_lasting
                 except Exception as error:  # noqa: BLE001 - the jobs of the worker go on
                     facts = {"event": "worker.setup_failed", "worker": self._worker, "setup": name_of(function)}
                     self._failures.log_hook("a setup of the application failed", error, **facts)
+            if is_refused or not self._is_wanted:
+                self.is_ready = True
+                self._wakeup.set()
             if self._is_wanted:
                 await asyncio.sleep(SETUP_REST_S)
 

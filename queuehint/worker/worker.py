@@ -290,6 +290,10 @@ class Worker:
         if state.keeps_leases or state.slots.taken:
             await asyncio.sleep(0)
         wakeup.clear()
+        if not (self._setup.is_ready or stopping.is_begun):
+            self._setup.begin_first()
+            await wakeup.wait()
+            return False
         is_full, wakeup.is_full = wakeup.is_full, False
         if not (is_full or stopping.is_begun or state.settlements.waiting or self._exchanges.is_due):
             self._look_around()
@@ -323,7 +327,7 @@ class Worker:
         if state.answered_s >= state.announce_due_s:
             self._presence.announce(state.answered_s)
         if state.has_lost_data:
-            state.has_lost_data = False
+            state.has_lost_data = self._setup.is_fresh = False
             self._timekeeper.begin_again()
         if state.schedule_is_due is not None:
             is_due, state.schedule_is_due = state.schedule_is_due, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from queuehint.errors import BackendUnavailableError
 from queuehint.worker import lifespan as lifespan_module
 from queuehint.worker.leases import presence
 from tests.conftest import StartServer
-from tests.schedulers import memory, scheduler, turns, until
+from tests.schedulers import Gate, memory, scheduler, turns, until
 
 EPOCH_S = 100_000_000
 
@@ -181,6 +182,67 @@ def _yields() -> Any:
 def test_setup_refuses_functions_that_it_cannot_call(function: Callable[[], Any], message: str) -> None:
     with pytest.raises(HandlerError, match=message):
         Scheduler().setup(function)
+
+
+async def test_limits_of_a_setup_hold_for_the_first_grants() -> None:
+    sched, _ = scheduler()
+    gate = Gate()
+
+    @sched.setup
+    async def limits() -> None:
+        await turns()
+        await sched.limit(["mail"], 1)
+
+    @sched.job(queue_hint=["mail", "{n}"])
+    async def send(n: int) -> None:
+        await gate.wait(n)
+
+    for n in range(5):
+        await send.enqueue(n)
+    async with sched.worker(concurrency=5):
+        await gate.reached()
+        await turns()
+        assert gate.entered == [0]
+        gate.open()
+        await sched.drain(timeout=20)
+
+
+async def test_nothing_is_claimed_before_a_setup_has_reached_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifespan_module, "SETUP_REST_S", 0.0)
+    sched, _ = scheduler()
+    did: list[str] = []
+
+    @sched.setup
+    async def away() -> None:
+        did.append("setup")
+        if len(did) < 3:
+            raise BackendUnavailableError("away")
+
+    @sched.job
+    async def work() -> None:
+        did.append("work")
+
+    job = await work.enqueue()
+    async with sched.worker():
+        await job.result(timeout=20)
+        await turns()
+    assert did == ["setup"] * 3 + ["work"]
+
+
+async def test_a_worker_stops_while_its_first_setup_hangs() -> None:
+    sched, _ = scheduler()
+    begun = asyncio.Event()
+
+    @sched.setup
+    async def hangs() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    worker = sched.make_worker()
+    task = asyncio.create_task(worker.run())
+    await begun.wait()
+    worker.stop()
+    await asyncio.wait_for(task, 20)
 
 
 async def test_setup_of_the_same_name_replaces_the_one_before() -> None:
