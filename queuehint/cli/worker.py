@@ -339,9 +339,10 @@ def _make_leader(scheduler: Scheduler, options: Options) -> LeaderProcess | None
         config = leader_for(scheduler, options.log_format, options.log_level)
     if options.leader_pipe is not None:
         tell(options.leader_pipe, config)
-    journal = as_journal(scheduler.backend)
-    if config is None or journal is None:
+    if config is None:
         return None
+    journal = as_journal(scheduler.backend)
+    assert journal is not None
     journal.leaves_lead = True
     return LeaderProcess(config) if options.leader_pipe is None else None
 

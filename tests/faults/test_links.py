@@ -295,12 +295,15 @@ def test_a_slow_link_with_jitter_delays_jobs_and_loses_no_lease(
     figures("F-18", rtt_ms="200-300", **facts)
 
 
+@pytest.mark.parametrize("at_first", [16, pytest.param(1, marks=pytest.mark.nightly)])
 async def test_replies_that_come_byte_by_byte_are_read(
-    redis_server: Server, start_proxy: StartProxy, namespace: str, lines: Path
+    redis_server: Server, start_proxy: StartProxy, namespace: str, lines: Path, at_first: int
 ) -> None:
     proxy = start_proxy(redis_server)
     both = WorkerAndProducer(redis_server, proxy.url, namespace, lines)
 
+    # A connection begins with the scripts, of a few 100 kB: only at night byte by byte.
+    proxy.slice(at_first)
     async with both.working():
         proxy.slice(1)
         await both.enqueue(20)
