@@ -102,6 +102,26 @@ def show_defaults(
     return signature, returns
 
 
+def show_plain_types(app: Sphinx, _what: str, name: str, *_rest: object) -> None:
+    """Show the types of fields without the kinds from which their checks are compiled."""
+    types = app.env.current_document.autodoc_annotations.get(name, {})
+    types.update({field: without_kinds(text) for field, text in types.items()})
+
+
+def without_kinds(text: str) -> str:
+    """Return a type without what stands behind the first comma of each `Annotated`."""
+    while (start := text.find("Annotated[")) >= 0:
+        depth, comma = 0, None
+        for at in range(start + len("Annotated"), len(text)):
+            depth += (text[at] in "[(") - (text[at] in "])")
+            if text[at] == "," and depth == 1 and comma is None:
+                comma = at
+            if depth == 0:
+                break
+        text = text[:start] + text[start + len("Annotated[") : comma] + text[at + 1 :]
+    return text
+
+
 def link_text(app: Sphinx, page: str, _template: str, context: dict[str, Any], _doctree: object) -> None:
     """Name the page as text, for programs, in the head of the built page."""
     if page not in {"genindex", "search", "py-modindex"}:
@@ -119,6 +139,8 @@ def setup(app: Sphinx) -> None:
     """Register what the settings above cannot say."""
     # Of what a command prints, as text.
     app.add_lexer("mermaid", TextLexer)
+    # Behind autodoc, which has written the types down.
+    app.connect("autodoc-process-signature", show_plain_types, priority=900)
     app.connect("autodoc-process-signature", show_defaults)
     app.connect("html-page-context", link_text)
     app.connect("build-finished", write_text)
