@@ -190,7 +190,7 @@ async def test_now_shows_numbers_causes_with_orders_and_pools_without_worker() -
 
 async def test_now_of_an_empty_store_says_that_nothing_needs_a_person() -> None:
     text = (await Board(World()).get("/")).text
-    assert "No wait needs a person" in text
+    assert "No action is needed" in text
     assert "No job waits in a line." in text
 
 
@@ -206,7 +206,7 @@ async def test_places_are_a_treegrid_with_counts_and_heat() -> None:
     text = (await one.get("/places?order=line")).text
     assert re.findall(r'<tr id="place-([^"]+)"', text) == ["doc1", "doc2", "doc5%3Apages"]
     text = (await one.get("/places/doc2")).text
-    assert "publish" in text.partition("Who holds it")[2].partition("Who is queued")[0]
+    assert "publish" in text.partition(">Holders<")[2].partition(">Queue, in order<")[0]
 
 
 async def test_a_place_of_dots_or_slashes_has_an_address() -> None:
@@ -217,7 +217,7 @@ async def test_a_place_of_dots_or_slashes_has_an_address() -> None:
     for url in re.findall(r'data-url="([^"]+)"', text):
         answer = await one.get(url.replace("&amp;", "&"))
         assert answer.status == 200
-        assert "Nobody is queued here." not in answer.text, url
+        assert "No job is queued here." not in answer.text, url
 
 
 async def test_why_ends_in_the_root_cause_with_its_way_out() -> None:
@@ -231,7 +231,7 @@ async def test_why_ends_in_the_root_cause_with_its_way_out() -> None:
     text = (await one.get(f"/jobs/{ids['waiting']}/why")).text
     assert text.count('class="step"') == 3
     assert "runs on worker-1" in text
-    assert "it goes on by itself" in text
+    assert "Root cause: ends by itself" in text
 
 
 async def test_job_shows_attempts_with_traceback_facts_and_orders() -> None:
@@ -286,10 +286,10 @@ async def test_counts_are_exact_on_demand(monkeypatch: pytest.MonkeyPatch) -> No
         )
     monkeypatch.setattr(questions, "COUNTED_MAX", 1)
     text = (await one.get("/jobs?path=doc1")).text
-    assert "1\u202f024+ fit" in text
+    assert "1\u202f024+ match" in text
     assert 'href="/jobs?path=doc1&amp;exact=1">count all' in text
     text = (await one.get("/jobs?path=doc1&exact=1")).text
-    assert "1\u202f500 fit" in text
+    assert "1\u202f500 match" in text
     assert "count all" not in text
     assert 'data-hx-sse-connect="/live"' not in text, "it would count with each event"
     asked = "/confirm/cancel?path=doc1&state=queued"
@@ -316,7 +316,7 @@ async def test_counting_on_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(questions, "COUNTED_MAX", 1)
     monkeypatch.setattr(asking, "COUNTING_S", 0)
     text = (await one.get("/jobs?path=doc1&exact=1")).text
-    assert "1\u202f024+ fit" in text
+    assert "1\u202f024+ match" in text
     assert "count all" not in text
 
 
@@ -358,7 +358,7 @@ async def test_dead_jobs_are_grouped_with_numbers_masked() -> None:
 async def test_a_job_that_is_gone_is_a_page_of_status_404() -> None:
     answer = await (await board()).get("/jobs/gone")
     assert answer.status == 404
-    assert "Not there" in answer.text
+    assert "Not found" in answer.text
     check_html(answer.text)
 
 
@@ -697,7 +697,7 @@ async def test_redrive_and_discard_of_one_job() -> None:
     ids = await one.ids()
     assert "1 job redriven." in (await one.post("/do/redrive", [("id", ids["dead"])])).text
     assert (await one.world.sched.get(ids["dead"])).state is JobState.QUEUED
-    assert "Nothing was redriven" in (await one.post("/do/redrive", [("id", ids["dead"])])).text
+    assert "No job was redriven" in (await one.post("/do/redrive", [("id", ids["dead"])])).text
     records = await one.world.sched.dead.list(limit=1)
     assert "1 job discarded." in (await one.post("/do/discard", [("id", records[0].id)])).text
 
@@ -809,7 +809,7 @@ async def test_a_signal_is_given_and_a_job_made_due() -> None:
     assert record.state is JobState.QUEUED
     (late, *_) = await one.world.sched.records.list(state="SCHEDULED")
     assert "1 job due now." in (await one.post("/do/run-now", [("id", late.id)])).text
-    assert "It waits for no time any more." in (await one.post("/do/run-now", [("id", late.id)])).text
+    assert "The job waits for no time any more." in (await one.post("/do/run-now", [("id", late.id)])).text
 
 
 async def test_back_of_a_form_leads_nowhere_else() -> None:
@@ -1069,7 +1069,7 @@ async def test_a_browser_that_is_refused_gets_a_page_and_a_program_a_problem() -
     assert (part.headers["hx-retarget"], "<html" in part.text) == ("#notice", False)
     one = Board(World())
     answer = await one.get("/nothing", accept="text/html")
-    assert (answer.status, "Not there" in answer.text) == (404, True)
+    assert (answer.status, "Not found" in answer.text) == (404, True)
     assert (await one.get("/api/v1/nothing", accept="text/html")).json["error"] == "not-found"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from queuehint import Claim, JobSpec, JobState
 from queuehint.web import Access
 from tests.proxy import Proxy
 from tests.servers import Server, find_servers, until, why_no_server
+from tests.web import pictures
 from tests.web.served import PLAIN_HOST, Served, axe
 from tests.web.world import World, failed, seed
 
@@ -207,11 +209,11 @@ def test_jobs_are_filtered_selected_and_canceled(browser: Any) -> None:
         page.get_by_role("button", name="Cancel 3 jobs").click()
         shows(page, "#notice", "3 jobs canceled.")
         until(lambda: page.locator("tbody tr").count() == before - 3, "the list has followed")
-        page.get_by_role("link", name="Cancel all that fit").click()
+        page.get_by_role("link", name="Cancel all that match").click()
         shows(page, "#notice", "Cancel 15 unfinished jobs?")
         page.get_by_role("button", name="Cancel 15 jobs").click()
         shows(page, "#notice", "15 jobs canceled.")
-        shows(page, "main", "No job fits.")
+        shows(page, "main", "No job matches.")
 
 
 def test_a_subtree_is_paused_while_it_runs_and_goes_on(browser: Any) -> None:
@@ -482,3 +484,20 @@ def test_a_read_only_board_offers_nothing_that_changes_something(browser: Any) -
             page.goto(target.format(**named))
             assert page.locator("form[method=post]").count() == 0, target
             assert page.get_by_text("read only").count() == 1, target
+
+
+# --- the pictures of the documentation -------------------------------------------------------------------------------
+
+
+def test_documentation_pictures_show_the_page_of_today(browser: Any, tmp_path: Path) -> None:
+    folders = tmp_path / "a", tmp_path / "b"
+    for folder in folders:
+        folder.mkdir()
+        pictures.take(browser, folder)
+    names = {path.name for path in folders[0].iterdir()}
+    assert names == {f"board-{scheme}.png" for scheme in pictures.SCHEMES} | {pictures.TEXT}
+    for name in names:
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes(), "a seeded world, a fake clock"
+        assert (pictures.FOLDER / name).exists()
+    text = [(folder / pictures.TEXT).read_text("utf-8") for folder in (folders[0], pictures.FOLDER)]
+    assert text[0] == text[1], "make pictures-web takes them again"

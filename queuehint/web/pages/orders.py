@@ -105,7 +105,7 @@ async def _ask_cancel(asker: Asker, fields: Fields) -> dict[str, Any]:
     return {
         "question": _question("cancel", chosen, "unfinished job"),
         "named": _named(chosen),
-        "lines": _lines(chosen, "Running ones are told to stop.", is_sweep=is_sweep),
+        "lines": _lines(chosen, "A stop is requested of running jobs.", is_sweep=is_sweep),
         "label": _label("cancel", chosen, is_sweep=is_sweep),
         "keep": "Keep them",
         "count": chosen.count,
@@ -136,7 +136,7 @@ async def _ask_discard(asker: Asker, fields: Fields) -> dict[str, Any]:
     return {
         "question": _question("discard", chosen, "dead job"),
         "named": _named(chosen),
-        "lines": _lines(chosen, "They become canceled; places they hold are free, and what waits for them is told."),
+        "lines": _lines(chosen, "They become canceled: their places are free, and dependents follow their rules."),
         "label": _label("discard", chosen),
         "keep": "Keep them",
         "count": chosen.count,
@@ -192,9 +192,10 @@ async def _cancel(asker: Asker, fields: Fields) -> Done:
     if done or not requested:
         parts.append(f"{words.counted(done, 'job')} canceled")
     if requested:
-        parts.append(f"{words.counted(requested, 'running job')} told to stop")
+        parts.append(f"stop requested of {words.counted(requested, 'running job')}")
     level = "good" if done or requested else "warn"
-    return Done(text=f"{', '.join(parts)}.", level=level, lines=_left(chosen, done + requested))
+    text = ", ".join(parts)
+    return Done(text=f"{text[:1].upper()}{text[1:]}.", level=level, lines=_left(chosen, done + requested))
 
 
 async def _redrive(asker: Asker, fields: Fields) -> Done:
@@ -209,7 +210,7 @@ async def _redrive(asker: Asker, fields: Fields) -> Done:
         return Done(text=text, undo=(act("stop-redrive", "Stop"),), lines=_left(chosen, len(chosen.ids)))
     done, _ = await _in_parts(chosen.ids, lambda some: redrive(asker, some, downstream=downstream))
     if not done:
-        return Done(text="Nothing was redriven: the job is not dead, or its record is gone.", level="warn")
+        return Done(text="No job was redriven: it is not dead, or its record has expired.", level="warn")
     return Done(text=f"{words.counted(done, 'job')} redriven.")
 
 
@@ -230,7 +231,7 @@ async def _run_now(asker: Asker, fields: Fields) -> Done:
     ids = [value for name, value in fields if name == "id"]
     done, _ = await _in_parts(ids, lambda some: redrive(asker, some, waiting=True))
     if not done:
-        return Done(text="It waits for no time any more.", level="warn")
+        return Done(text="The job waits for no time any more.", level="warn")
     return Done(text=f"{words.counted(done, 'job')} due now.")
 
 

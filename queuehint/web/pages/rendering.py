@@ -45,7 +45,7 @@ OF_ALL: Final = frozenset({"workers", "schedules", "users", "health"})
 """Pages about the whole namespace, which a scope does not have."""
 NOTICE: Final = "div#notice"
 """What a script asks for a part of a page that tells what came of something, or what an order touches."""
-_TITLES: Final = {403: "Not allowed", 404: "Not there", 409: "It has changed meanwhile"}
+_TITLES: Final = {403: "Not allowed", 404: "Not found", 409: "Changed meanwhile"}
 Show = Callable[[Asker, Request], Awaitable[Response]]
 
 
@@ -196,7 +196,7 @@ def guarded(show: Show) -> Show:
             return _said(asker, request, error.status, error.detail)
         except OutcomeUnknownError as error:
             text = f"{error}. To give it again changes nothing more, if it was carried out."
-            return _said(asker, request, 504, text, title="Whether it was done is not known")
+            return _said(asker, request, 504, text, title="Outcome unknown")
         except QueueFullError as error:
             return _said(asker, request, status_of(error), str(error))
         except BackendError as error:
@@ -208,7 +208,7 @@ def guarded(show: Show) -> Show:
 
 
 def _said(asker: Asker, request: Request, status: int, detail: str, title: str | None = None) -> Response:
-    title = title or _TITLES.get(status, "That cannot be done")
+    title = title or _TITLES.get(status, "Request refused")
     said: dict[str, Any] = {
         "level": "bad" if status != 404 else "warn",
         "title": None,

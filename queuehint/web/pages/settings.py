@@ -70,7 +70,7 @@ async def _ask_close(asker: Asker, fields: Fields) -> dict[str, Any]:
 async def _ask_unlimit(asker: Asker, fields: Fields) -> dict[str, Any]:
     return {
         "question": f"Lift the limit of {_limit_text(fields)}?",
-        "lines": ["As many jobs start then as there are places and slots."],
+        "lines": ["Jobs start then as places and slots allow."],
         "label": "Lift the limit",
         "keep": "Keep it",
         "count": 1,

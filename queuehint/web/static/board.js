@@ -113,7 +113,7 @@
     first.focus?.();
   });
 
-  // --- the mark of the stream; with metaCharacter "-" the events of htmx have "-" for ":" ------------------------------------------------------------------------------------------
+  // --- the mark of the stream: with metaCharacter "-" the events of htmx have "-" for ":" ----------------------------
 
   const live = document.getElementById("live");
   function mark(on) {

@@ -38,10 +38,10 @@ def checks(stats: Stats, edges: EdgeStats, workers: Sequence[WorkerInfo], took_m
     elif versions:
         found.append(_check("versions", "good", "All workers run one release", ""))
     if stuck:
-        text = f"{words.counted(stuck, 'wait')} only a person can end"
-        found.append(_check("stuck", "warn", text, "what to do is on the page Now", f"{links.at('')}#stuck"))
+        text = f"{words.counted(stuck, 'wait')} in need of action"
+        found.append(_check("stuck", "warn", text, "their orders are on the page Now", f"{links.at('')}#stuck"))
     else:
-        found.append(_check("stuck", "good", "No wait needs a person", ""))
+        found.append(_check("stuck", "good", "No wait needs action", ""))
     if orphans:
         text = f"{words.counted(orphans, 'job')} with an edge that leads nowhere"
         found.append(_check("edges", "bad", text, "repair: queuehint doctor URL --fix"))

@@ -243,7 +243,8 @@ def job_view(
         "steps": [{"name": step.name, "when": words.when(step.at_ms, now_ms)} for step in record.steps],
         "logs": logs,
         "logs_cut": record.logs_truncated or len(logs) < len(record.logs),
-        "cause": record.cause,
+        # An attempt has what it failed of.
+        "cause": None if record.cause == "failed" and record.errors else record.cause,
         "problem": record.problem,
         "cancel_requested": record.cancel_requested and not record.state.is_over,
         "reason": None if reason is None else {"text": words.reason_title(reason), "stuck": reason.stuck},

@@ -329,7 +329,7 @@ def bulk(view: View, query: Query) -> list[Act]:
     fields = {name: value for name, value in query.address().items() if value and name != "order"}
     found: list[Act] = []
     if view["dead"]:
-        found.append(asked("redrive", "Redrive all that fit", **fields))
+        found.append(asked("redrive", "Redrive all that match", **fields))
     if view["unfinished"]:
-        found.append(danger("cancel", "Cancel all that fit", **fields))
+        found.append(danger("cancel", "Cancel all that match", **fields))
     return found

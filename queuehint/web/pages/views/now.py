@@ -1,4 +1,4 @@
-"""Now: six numbers, what needs a person, the hottest places, pools and workers."""
+"""Now: six numbers, what needs action, the hottest places, pools and workers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def tiles(
             "label": "Stuck",
             "number": stuck,
             "count": words.number(stuck),
-            "note": "need a person" if stuck else "",
+            "note": "need action" if stuck else "",
             "kind": "failed" if stuck else "quiet",
             "url": "#stuck",
         },

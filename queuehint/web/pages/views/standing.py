@@ -48,7 +48,7 @@ def workers_view(
         "slots": words.number(sum(worker.slots for worker in workers)),
         "busy": words.number(sum(worker.running for worker in workers)),
         "versions": [
-            {"name": name or "(not said)", "count": count}
+            {"name": name or "(unknown)", "count": count}
             for name, count in sorted(versions.items(), key=lambda item: -item[1])
         ],
         "differ": len(versions) > 1,

@@ -127,7 +127,7 @@ def sentence(reason: Reason, record: JobRecord | None, now_ms: int) -> str:
 
 _SENTENCES = {
     ReasonKind.RUNNING: "A worker runs it.",
-    ReasonKind.OVERDUE: "It was told to stop, and its code still runs: the place is not free before that ends.",
+    ReasonKind.OVERDUE: "Its stop is requested, and its code still runs: the place is free when that ends.",
     ReasonKind.TIME: "It is not due yet.",
     ReasonKind.DEAD_DEPENDENCY: "A job that it depends on has failed for good.",
     ReasonKind.DEAD_HOLD: "A job before it has failed for good, and holds the place until a person decides.",

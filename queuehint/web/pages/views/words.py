@@ -36,7 +36,7 @@ STATE_HELP: Final = {
 TITLES: Final = {
     ReasonKind.OVER: "Over",
     ReasonKind.RUNNING: "Running",
-    ReasonKind.OVERDUE: "Told to stop, code still runs",
+    ReasonKind.OVERDUE: "Stop requested, code still runs",
     ReasonKind.PERMIT: "Running, waits for a permit",
     ReasonKind.TIME: "Waits for its time",
     ReasonKind.DEPENDENCY: "Waits for other jobs",
