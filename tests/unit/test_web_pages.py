@@ -136,7 +136,7 @@ OPERATIONS = {
     "/dead": "2 List CountRecords",
     "/jobs/{dead}": "3 Get List List",
     "/jobs/{running}": "5 Get Why List List List",
-    "/jobs/{waiting}/why": "2 Why Get",
+    "/jobs/{waiting}/why": "3 Why List Get",
     "/workers": "2 ListWorkers List",
     "/schedules": "1 ListSchedules",
     "/limits": "2 ListLimits ListPauses",
