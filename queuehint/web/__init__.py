@@ -5,8 +5,8 @@ A board: an HTTP API and pages for those who look after jobs, as an ASGI applica
 >>> from queuehint.web import Access, make_app
 >>> app = make_app(Scheduler(), auth=lambda request: Access(name="ann", write=True))
 
-- `table` is the form of the table of all questions and orders, `questions` and `orders` have its rows; bodies and
-  parameters follow from the kinds of the values that the rows name (`forms`).
+- `table` is the form of the table of all questions and orders; `questions`, `orders` and `flows` have its rows. Bodies
+  and parameters follow from the kinds of the values that the rows name (`forms`).
 - `access` says who may do what, `scope` what belongs to a path, `store` how long and how often a store is asked,
   `board` joins them: by `Asker.answer` both the API and the pages ask.
 - To add a question, add a row to `QUESTIONS`. To add a page, write a function in a module of `pages`, a template, and a

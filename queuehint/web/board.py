@@ -14,7 +14,8 @@ from queuehint.schema.checks import check_choice
 from queuehint.schema.compiled import check_of
 from queuehint.values.hint import Path, parse_key
 from queuehint.web.access import Access, Auth
-from queuehint.web.orders import DONE, ORDERS, Submitted
+from queuehint.web.flows import FLOWS
+from queuehint.web.orders import DONE, ORDERS, RunAgain, Submitted
 from queuehint.web.problems import Refused
 from queuehint.web.questions import QUESTIONS
 from queuehint.web.scope import Seal, forced, pruned
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("queuehint.board")
 
-ROUTES: Final[tuple[Route, ...]] = (*QUESTIONS, *ORDERS)
+ROUTES: Final[tuple[Route, ...]] = (*QUESTIONS, *FLOWS, *ORDERS)
 """The table of all questions and orders."""
 BY_NAME: Final = {route.name: route for route in ROUTES}
 COLOURS: Final = ("red", "orange", "green", "blue", "grey")
@@ -178,7 +179,9 @@ def target_of(asked: Any) -> str:
     >>> target_of(op.Cancel(("a", "b"))), target_of(op.Close(("doc1",)))
     ("ids ('a', 'b')", "path ('doc1',)")
     """
-    name = next(name for name in ("ids", "path", "filter", "limit", "user", "name", "jobs") if hasattr(asked, name))
+    name = next(
+        name for name in ("ids", "path", "filter", "limit", "user", "name", "jobs", "job") if hasattr(asked, name)
+    )
     found = getattr(asked, name)
     return f"{name} {shown([spec.id for spec in found] if name == 'jobs' else found)}"
 
@@ -199,4 +202,6 @@ def count_of(asked: Any, found: Any) -> int:
         return len({job_id for job_id, (verdict, _) in zip(asked.ids, found.verdicts, strict=True) if verdict in DONE})
     if isinstance(found, Submitted):
         return sum(job.created for job in found.jobs)
+    if isinstance(found, RunAgain):
+        return found.count
     return int(getattr(found, "changed", True))

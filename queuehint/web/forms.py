@@ -45,14 +45,17 @@ OF_ALL: Final[Mapping[type[Any], frozenset[str]]] = {
     op.EnqueuedJob: frozenset({"number"}),
     op.Counts: frozenset({"after"}),
     op.SweptPath: frozenset({"number"}),
+    op.PathReasons: frozenset({"more_ahead", "holders"}),
+    op.PlacedJob: frozenset({"claims"}),
 }
-"""Numbers that count the jobs or events of the whole namespace: in a scope they are not written."""
+"""Numbers that count jobs, events or claims of the whole namespace: in a scope they are not written."""
 FILLED_IN: Final[Mapping[type[Any], frozenset[str]]] = {JobSpec: frozenset({"parent", "schedule", "scheduled_ms"})}
 """Fields that the library itself fills in: they are not read."""
 BESIDES: Final[Mapping[type[Any], Mapping[str, tuple[Any, Callable[[Any], Any]]]]] = {
     Reason: {"text": (str, str), "way_out": (str | None, lambda reason: reason.way_out)},
     Stats: {"unfinished": (int, lambda stats: stats.unfinished)},
-    FlowStats: {"total": (int, lambda stats: stats.total), "stuck": (bool, lambda stats: stats.stuck)},
+    FlowStats: {"total": (int, lambda stats: stats.total)},
+    op.PathReasons: {"more": (int, lambda found: found.more)},
     op.Counts: {"total": (int, lambda counts: counts.total), "complete": (bool, lambda counts: counts.complete)},
 }
 """What is written of a value besides its fields, by name: its type, and how it is found."""

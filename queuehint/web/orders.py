@@ -8,7 +8,7 @@ all others say what is to be. Each order on jobs is written into their logs, wit
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
@@ -16,11 +16,13 @@ import attrs
 
 from queuehint import operations as op
 from queuehint.backends.steps import Steps
+from queuehint.client.flows.rerun import rerun
 from queuehint.client.signals import given_spec
 from queuehint.client.submission import submit
 from queuehint.errors import (
     BackendError,
     DuplicateJobError,
+    FlowNotFoundError,
     InvalidHintError,
     InvalidJobError,
     InvalidJobTypeError,
@@ -32,16 +34,20 @@ from queuehint.errors import (
 from queuehint.handlers.codec import Codec, dump_identified
 from queuehint.handlers.conversion.plain_json import decode_json
 from queuehint.schema.checks import RETENTION_MAX_MS, sized
-from queuehint.schema.kinds import AtMost, Duration, JobId, Payload
+from queuehint.schema.kinds import Asked, AtMost, Duration, JobId, Payload
 from queuehint.values.hint import key_of
-from queuehint.values.record import JobState
+from queuehint.values.record import JobRecord, JobState, StepsChoice
 from queuehint.values.signal import SIGNAL_BYTES_MAX, SIGNAL_KEPT, check_signal_name
 from queuehint.values.spec import PAYLOAD_BYTES_MAX, SIGNAL_MARK, JobSpec
+from queuehint.web.flows import jobs_of
+from queuehint.web.questions import records_of
 from queuehint.web.scope import is_within
 from queuehint.web.table import Ask, Route
 
 JOBS_MAX: Final = 500
 """How many jobs one request enqueues at most: they are one submission."""
+AGAIN_MAX: Final = 10_000
+"""How many operations the rerun of a part of a flow takes at most, about one for each 100 jobs and for what follows."""
 TICKS_MAX: Final = 16
 """How many steps of the work that follows from an order are done at once; the rest is done by what is asked next."""
 DONE: Final = frozenset({op.Verdict.DONE, op.Verdict.REQUESTED})
@@ -126,6 +132,39 @@ class Fired:
     job_id: str
 
 
+@attrs.frozen(kw_only=True)
+class Rerun:
+    """
+    A job of a flow to run again.
+
+    Args:
+        job: its name in the flow, or its id.
+        version: of its record, as it was seen: so the order may be given again, whatever became of the one before.
+        downstream: what follows from it is run again too.
+        steps: ``"keep"`` what their steps have stored, or ``"drop"`` it.
+    """
+
+    flow: JobId
+    job: JobId
+    version: Annotated[int, Asked(1)]
+    downstream: bool = True
+    steps: StepsChoice = "drop"
+
+
+@attrs.frozen(kw_only=True)
+class RunAgain:
+    """
+    What was run again.
+
+    Args:
+        count: how many jobs were queued again.
+        ids: of the first 1 000 of them, in order of their dependencies.
+    """
+
+    count: int
+    ids: tuple[str, ...]
+
+
 # --- steps -----------------------------------------------------------------------------------------------------------
 
 
@@ -160,14 +199,18 @@ def jobs(ask: Ask) -> Steps[op.Judged]:
         known = tuple([record.id for record in records if record is not None and is_within(record.spec, ask.scope)])
     reply = yield attrs.evolve(ask.asked, ids=known)
     verdicts = dict(zip(known, reply.verdicts, strict=True))
-    line = f"{_word(ask.asked)} by {ask.access.name or 'an operator'} on the board"
-    notes = [op.Note(job_id, None, (line,)) for job_id in known if verdicts[job_id][0] in DONE]
-    if notes:
-        with suppress(BackendError):
-            yield op.Post(tuple(notes))
+    yield from _note([job_id for job_id in known if verdicts[job_id][0] in DONE], _word(ask.asked), ask)
     found = tuple([verdicts.get(job_id, (op.Verdict.UNKNOWN, None)) for job_id in ask.asked.ids])
     judged: op.Judged = yield from _settled(op.Judged(found, more=reply.more))
     return judged
+
+
+def _note(ids: Sequence[str], word: str, ask: Ask) -> Steps[None]:
+    """Write into the logs of jobs what was done to them, and who has ordered it."""
+    line = f"{word} by {ask.access.name or 'an operator'} on the board"
+    if ids:
+        with suppress(BackendError):
+            yield op.Post(tuple([op.Note(job_id, None, (line,)) for job_id in ids]))
 
 
 def _word(asked: Any) -> str:
@@ -187,6 +230,21 @@ def job(ask: Ask) -> Steps[Ordered]:
     if verdict is op.Verdict.REFUSED:
         raise InvalidTransitionError(job_id, state or "unknown", _word(ask.asked))
     return Ordered(verdict=verdict, state=state, more=reply.more)
+
+
+def run_again(ask: Ask) -> Steps[RunAgain]:
+    """Run a job of a flow again, and what follows from it; in a scope only what is there."""
+    asked = ask.asked
+
+    def read() -> Steps[list[JobRecord]]:
+        found = yield from records_of(jobs_of(ask))
+        if not found:
+            raise FlowNotFoundError(asked.flow)
+        return found
+
+    ids = yield from rerun(ask.scheduler, read, op.Redrive, (asked.job,), asked.downstream, asked.version, asked.steps)
+    yield from _note(ids[: op.JOBS_AT_ONCE], "run again", ask)
+    return RunAgain(count=len(ids), ids=tuple(ids))
 
 
 def enqueue(ask: Ask) -> Steps[Submitted]:
@@ -355,6 +413,17 @@ ORDERS: Final[tuple[Route, ...]] = (
     *_of_jobs("run_now", op.Redrive, "Make due now", waiting=True, downstream=False, drop_steps=False, again=()),
     *_of_jobs("discard", op.Discard, "Give up, if it is dead,"),
     *_of_jobs("delete", op.Delete, "Drop the record of", versions=None),
+    Route(
+        name="rerun",
+        method="POST",
+        path="/flows/{id}/rerun",
+        asks=Rerun,
+        answers=RunAgain,
+        find=run_again,
+        bind={"id": "flow"},
+        most=AGAIN_MAX,
+        summary="Run a job of a flow again that is over, and what follows from it.",
+    ),
     _of_place("pause", op.Pause, "filter", op.Marked, "Stop starts at or below a place."),
     _of_place("resume", op.Resume, "filter", op.Marked, "Undo the pause of a place."),
     _of_place("close", op.Close, "path", op.Marked, "Refuse new jobs at or below a place.", reopen=False),

@@ -11,13 +11,14 @@ import attrs
 from queuehint import operations as op
 from queuehint.backends.steps import Steps
 from queuehint.client.circles import explained
-from queuehint.errors import FlowNotFoundError, InvalidJobError, JobNotFoundError
+from queuehint.client.handle import PATH_JOBS
+from queuehint.errors import InvalidJobError, JobNotFoundError
 from queuehint.scheduler.records.queries import QUESTIONS_MAX, list_page
 from queuehint.schema.kinds import Asked, JobId, NameText, Text
-from queuehint.values.hint import KEY_LENGTH_MAX
+from queuehint.values.hint import KEY_LENGTH_MAX, Path
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.record_filter import ALL_RECORDS, RecordFilter
-from queuehint.values.report import FlowStats, Reason, Stats, TreeNode
+from queuehint.values.report import Reason, Stats, TreeNode
 from queuehint.web.problems import Refused
 from queuehint.web.scope import is_own, is_within, pruned
 from queuehint.web.table import Ask, Route
@@ -102,29 +103,17 @@ class Chain:
 
 
 @attrs.frozen(kw_only=True)
-class OneFlow:
-    """A flow, and which page of its jobs."""
-
-    flow: JobId
-    limit: Annotated[int, Asked(1, op.LIST_MAX)] = 50
-    cursor: Cursor | None = None
-
-
-@attrs.frozen(kw_only=True)
-class FlowPage:
+class PlaceWait:
     """
-    How far a flow is, and a page of its jobs.
+    The waits at a place.
 
     Args:
-        complete: all its jobs were counted.
-        cursor: what to pass for the next page, None at the end.
+        path: the place; the jobs that wait at it or below it.
+        limit: how many of the oldest jobs are named, and how many of the newest.
     """
 
-    flow: str
-    stats: FlowStats
-    complete: bool
-    jobs: tuple[JobRecord, ...]
-    cursor: str | None
+    path: Path = ()
+    limit: Annotated[int, Asked(1, op.CHAIN_MAX)] = PATH_JOBS
 
 
 @attrs.frozen(kw_only=True)
@@ -184,14 +173,16 @@ class Scale:
 
     Args:
         ready: a worker may start them now; those that wait for a place, a time, a limit or other jobs are none of them.
-        running: STARTED.
+        running: STARTED; at least so many if not *complete*.
         wanted: both together.
+        complete: all that run were counted; with more than 10 000 or so of all pools there may be more.
     """
 
     pool: str
     ready: int
     running: int
     wanted: int
+    complete: bool
 
 
 # --- steps -----------------------------------------------------------------------------------------------------------
@@ -203,10 +194,10 @@ def stats(ask: Ask) -> Steps[Stats | op.Counts]:
     if wanted == ALL_RECORDS:
         counts: Stats = yield op.CountJobs()
         return counts
-    return (yield from _counted(wanted))
+    return (yield from counted(wanted))
 
 
-def _counted(wanted: RecordFilter) -> Steps[op.Counts]:
+def counted(wanted: RecordFilter) -> Steps[op.Counts]:
     """Count the records that pass a filter, as far as ten questions reach."""
     states = dict.fromkeys(JobState, 0)
     after: op.Position | None = None
@@ -222,10 +213,10 @@ def _counted(wanted: RecordFilter) -> Steps[op.Counts]:
 
 def jobs(ask: Ask) -> Steps[Listed]:
     """Read a page of records."""
-    return Listed(**(yield from _page(ask, ask.asked.filter, newest_first=ask.asked.newest_first)))
+    return Listed(**(yield from page(ask, ask.asked.filter, newest_first=ask.asked.newest_first)))
 
 
-def _page(ask: Ask, wanted: RecordFilter, *, newest_first: bool = False) -> Steps[dict[str, Any]]:
+def page(ask: Ask, wanted: RecordFilter, *, newest_first: bool = False) -> Steps[dict[str, Any]]:
     """
     Read a page; in a scope its cursor is hidden, for it counts the jobs of all.
 
@@ -235,15 +226,29 @@ def _page(ask: Ask, wanted: RecordFilter, *, newest_first: bool = False) -> Step
     cursor = ask.asked.cursor
     if ask.scope and cursor is not None:
         cursor = ask.reveal(cursor, parameter="cursor").decode()
-    page = yield from list_page(wanted, newest_first, ask.asked.limit, cursor)
-    cursor = page.cursor
+    found = yield from list_page(wanted, newest_first, ask.asked.limit, cursor)
+    cursor = found.cursor
     if ask.scope and cursor is not None and not wanted.is_by_path:
         following = yield from list_page(wanted, newest_first, 1, cursor)
         cursor = cursor if following or following.cursor is not None else None
     if ask.scope and cursor is not None:
         cursor = ask.hide(cursor.encode(), parameter="cursor")
-    ask.own.update([record.id for record in page])
-    return {"jobs": tuple(page), "cursor": cursor}
+    ask.own.update([record.id for record in found])
+    return {"jobs": tuple(found), "cursor": cursor}
+
+
+def records_of(wanted: RecordFilter, most: int | None = None) -> Steps[list[JobRecord]]:
+    """Read the records that pass a filter, in order of number: all, or the first so many."""
+    found: list[JobRecord] = []
+    after: op.Position | None = None
+    while most is None or len(found) < most:
+        limit = op.LIST_MAX if most is None else min(most - len(found), op.LIST_MAX)
+        read = yield op.List(wanted, after=after, limit=limit)
+        found += read.records
+        after = read.after
+        if after is None:
+            break
+    return found
 
 
 def lines(ask: Ask) -> Steps[op.Lines]:
@@ -258,7 +263,7 @@ def job(ask: Ask) -> Steps[JobRecord]:
     """Read a record; one of another scope is not there."""
     record = yield from _one(ask, ask.asked.job_id)
     parent = [] if record.spec.parent is None else [record.spec.parent]
-    yield from _find_own(ask, [*parent, *[edge.id for edge in record.spec.depends_on]])
+    yield from find_own(ask, [*parent, *[edge.id for edge in record.spec.depends_on]])
     return record
 
 
@@ -271,7 +276,7 @@ def _one(ask: Ask, job_id: str) -> Steps[JobRecord]:
     return record
 
 
-def _find_own(ask: Ask, named: Iterable[str]) -> Steps[None]:
+def find_own(ask: Ask, named: Iterable[str]) -> Steps[None]:
     """Note which of the jobs that an answer in a scope names are of the scope; at most `NAMED_MAX` are looked up."""
     ids = tuple(dict.fromkeys([job_id for job_id in named if not is_own(job_id, ask.access, ask.own)]))[:NAMED_MAX]
     yield from _look_up(ask, ids)
@@ -297,15 +302,16 @@ def why(ask: Ask) -> Steps[Chain]:
     return Chain(tuple(takewhile(lambda reason: reason.job_id in ask.own, chain)))
 
 
-def flow(ask: Ask) -> Steps[FlowPage]:
-    """Count the jobs of a flow and read a page of them; in a scope, those that are there."""
+def why_place(ask: Ask) -> Steps[op.PathReasons]:
+    """Ask what waits at a path and what is in its way; in a scope no job of another is named."""
     asked = ask.asked
-    wanted = RecordFilter(flow=asked.flow, path=ask.scope or None)
-    counts = yield from _counted(wanted)
-    if not counts.total and counts.complete:
-        raise FlowNotFoundError(asked.flow)
-    page = yield from _page(ask, wanted)
-    return FlowPage(flow=asked.flow, stats=FlowStats(states=counts.states), complete=counts.complete, **page)
+    found: op.PathReasons | None = (yield from explained(op.Why(None, asked.limit, asked.path))).at_path
+    assert found is not None
+    if not ask.scope:
+        return found
+    jobs = (*found.oldest, *found.newest, *found.ahead)
+    yield from _look_up(ask, tuple(dict.fromkeys([name for each in jobs for name in (each.id, *each.reason.jobs)])))
+    return attrs.evolve(found, ahead=tuple([each for each in found.ahead if each.id in ask.own]))
 
 
 def dead(ask: Ask) -> Steps[DeadGroups]:
@@ -316,10 +322,10 @@ def dead(ask: Ask) -> Steps[DeadGroups]:
     groups: dict[tuple[str | None, ...], list[JobRecord]] = {}
     after: op.Position | None = None
     for _ in range(DEAD_PAGES):
-        page = yield op.List(wanted, newest_first=True, after=after, limit=op.LIST_MAX)
-        for record in pruned(page.records, ask.access):
+        read = yield op.List(wanted, newest_first=True, after=after, limit=op.LIST_MAX)
+        for record in pruned(read.records, ask.access):
             groups.setdefault(_likeness(record), []).append(record)
-        after = page.after
+        after = read.after
         if after is None:
             break
     found = sorted(groups.items(), key=lambda group: -len(group[1]))
@@ -351,9 +357,9 @@ def scale(ask: Ask) -> Steps[Scale]:
     """Count the jobs of a pool that are ready, and those that run."""
     pool = ask.asked.pool
     stats: Stats = yield op.CountJobs()
-    running = (yield from _counted(RecordFilter(pool=pool, states=(JobState.STARTED,)))).total
-    ready = stats.ready.get(pool, 0)
-    return Scale(pool=pool, ready=ready, running=running, wanted=ready + running)
+    found = yield from counted(RecordFilter(pool=pool, states=(JobState.STARTED,)))
+    ready, running = stats.ready.get(pool, 0), found.total
+    return Scale(pool=pool, ready=ready, running=running, wanted=ready + running, complete=found.complete)
 
 
 _OF_A_JOB: Final = {"id": "job_id"}
@@ -389,18 +395,17 @@ QUESTIONS: Final[tuple[Route, ...]] = (
         answers=Chain,
         find=why,
         bind=_OF_A_JOB,
-        most=3,
+        most=6,
         summary="Why a job waits, and why those wait that it waits for.",
     ),
     Route(
-        name="flow",
-        path="/flows/{id}",
-        asks=OneFlow,
-        answers=FlowPage,
-        find=flow,
-        bind={"id": "flow"},
-        most=COUNTED_MAX + PAGED,
-        summary="How far a flow is, and a page of its jobs.",
+        name="why_place",
+        path="/why",
+        asks=PlaceWait,
+        answers=op.PathReasons,
+        find=why_place,
+        most=2,
+        summary="What waits at a path or below it, and what is in its way.",
     ),
     Route(
         name="dead",

@@ -26,7 +26,7 @@ from queuehint.values.hint import Path, is_prefix, key_of, meet, parse_key
 from queuehint.values.limit import LimitState
 from queuehint.values.outcome import JobError
 from queuehint.values.record import JobRecord
-from queuehint.values.report import PauseState, Reason
+from queuehint.values.report import FlowStats, PauseState, Reason
 from queuehint.values.signal import name_of
 from queuehint.values.spec import JobSpec
 from queuehint.web.forms import fields_of
@@ -215,6 +215,21 @@ def _pruned_reason(value: Reason, access: Access, *, shows: bool = False, own: C
         selection = None
     jobs = tuple([job_id for job_id in value.jobs if is_own(job_id, access, own)])
     return attrs.evolve(value, detail=None, path_key=key, selection=selection, jobs=jobs)
+
+
+@pruned.register(op.PlacedJob)
+def _pruned_place(
+    value: op.PlacedJob, access: Access, *, shows: bool = False, own: Collection[str] = ()
+) -> op.PlacedJob:
+    key, mode, reason = value.path_key, value.mode, pruned(value.reason, access, shows=shows, own=own)
+    if key is not None and not access.holds(parse_key(key)):
+        key = mode = None
+    return attrs.evolve(value, path_key=key, mode=mode, reason=reason)
+
+
+@pruned.register(FlowStats)
+def _pruned_flow(value: FlowStats, access: Access, *, shows: bool = False, own: Collection[str] = ()) -> FlowStats:
+    return attrs.evolve(value, held_by=tuple([job_id for job_id in value.held_by if is_own(job_id, access, own)]))
 
 
 @pruned.register(op.Limits)

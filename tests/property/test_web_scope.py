@@ -49,7 +49,7 @@ SEALED = re.compile(r"(?<=[=\"])[A-Za-z0-9_-]{32,}(?=[&\"])")
 
 WHAT = (
     *("enqueue",) * 3,
-    *("share", "later", "finish", "fail", "cancel", "redrive", "discard", "delete", "run-now"),
+    *("share", "later", "finish", "fail", "cancel", "redrive", "discard", "delete", "run-now", "rerun"),
     *("pause", "resume", "close", "reopen", "sweep", "signal", "limit", "time"),
 )
 
@@ -112,6 +112,10 @@ class World:
             return plain(await board.post(f"{API}/jobs", {"jobs": [self.body(move)]}))
         if move.what in {"cancel", "redrive", "discard", "delete", "run-now"}:
             return plain(await board.post(f"{job}/{move.what}"))
+        if move.what == "rerun":
+            found = (await board.get(job)).json
+            asked = {"job": f"{scope}/{move.name}", "version": found.get("version", 1)}
+            return plain(await board.post(f"{API}/flows/{quote(f'{scope}/flow', safe='')}/rerun", asked))
         if move.what in {"pause", "resume", "close", "reopen"}:
             return plain(await board.post(f"{place}/{move.what}"))
         if move.what == "sweep":
@@ -230,6 +234,9 @@ def foreign_orders() -> Iterator[tuple[str, Any]]:
             path = API + row.path.replace("{id}", job).replace("{key}", place).replace("{name}", job)
             given: dict[str, Any] = {"ids": ["t2/a", "t2/b"]} if row.answers is op.Judged else {}
             yield path, given
+    for flow in (quote("t2/flow", safe=""), SHARED):
+        for job_id in ("t2/a", "t2-of-all"):
+            yield f"{API}/flows/{flow}/rerun", {"job": job_id, "version": 1}
     foreign = {"task": "save", "claims": [{"path": ["t2", "x"]}]}
     own = {"task": "save", "claims": [{"path": ["t1", "x"]}]}
     for spec in (

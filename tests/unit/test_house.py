@@ -192,6 +192,7 @@ LINES_MAX, MODULES_MAX = 500, 12
 REASONS = {
     "backends/redis/lua": "a script for each operation, looked up by its name",
     "cli": "a module for each command, looked up by its name",
+    "web": "a module for each part of a request's way, and one for each subject of the table; pages are beside",
     "testing/contract": "a module for each subject of the rules; none is read for another",
 }
 """What passes a cap and is one thing all the same: a module or a folder, and why it is not two."""

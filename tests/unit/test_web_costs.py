@@ -29,6 +29,7 @@ BODIES: dict[str, Any] = {
     "resume": {"filter": {"task": "save"}},
     "set_limits": {"limit": {"task": "save", "most": 5}},
     "set_weights": {"user": "ann", "weight": 2},
+    "rerun": {"job": "t1/a", "version": 1},
 }
 QUERIES = {"users": "?service=s", "dead": "?path=t1"}
 COSTS = {
@@ -45,7 +46,8 @@ COSTS = {
     "run_now": (1, 2),
     "discard": (1, 2),
     "delete": (1, 2),
-    "flow": (2, 2),
+    "flow": (4, 4),
+    "why_place": (1, 2),
     "scale": (2, None),
     "resume_schedule": (1, None),
     "run_now_schedule": (2, None),
@@ -90,7 +92,7 @@ async def test_row_takes_a_fixed_number_of_operations(row: Any, *, in_scope: boo
         body = {"jobs": [body["jobs"][0] | {"id": "t1/new"}]}
     asked = count_calls(sched)
     flow, job = quote("t1/f", safe=""), quote("t1/a", safe="")
-    path = row.path.replace("{id}", flow if row.name == "flow" else job).replace("{key}", "t1")
+    path = row.path.replace("{id}", flow if row.name in {"flow", "rerun"} else job).replace("{key}", "t1")
     path = path.replace("{name}", "s1" if "schedule" in row.name else quote("t1/signal", safe=""))
     target = API + path + QUERIES.get(row.name, "")
     answer = await (board.post(target, body) if row.is_order else board.get(target))

@@ -148,6 +148,32 @@ OPERATIONS = {
 """How many operations a page takes, and which."""
 
 
+async def test_waiting_permit_is_said_to_take_no_place() -> None:
+    one = Board(World())
+    sched = one.world.sched
+    await sched.limit(["pdf"], 1)
+
+    may_ask = asyncio.Event()
+
+    async def wait() -> None:
+        await may_ask.wait()
+        async with sched.permit(["pdf"]):
+            pass
+
+    waiting = asyncio.create_task(wait())  # begun outside of the permit that it waits for
+    async with sched.permit(["pdf"]) as held:
+        may_ask.set()
+        found: Any = ()
+        while not found:
+            await asyncio.sleep(0)
+            found = await sched.records.list(state="QUEUED")
+        answer = (await one.client.get(f"/jobs/{quote(found[0].id)}/why")).text
+        assert "A permit, which takes no place; as many jobs run as the limit of pdf allows." in answer
+        assert "Its way to the place" not in answer
+        assert found[0].id != held.id
+    await waiting
+
+
 async def test_a_page_says_that_a_job_is_a_permit_and_that_a_place_is_shared() -> None:
     one = Board(World())
     async with one.world.sched.permit(["pdf"]) as held, one.world.sched.exclusive(["doc"], mode="shared") as shared:

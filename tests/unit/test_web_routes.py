@@ -65,7 +65,7 @@ async def test_job_with_a_slash_in_its_id_is_found(sched: Scheduler, board: WebC
 async def test_flow_is_counted_and_listed(sched: Scheduler, board: WebClient) -> None:
     await sched.submit([spec(job_id, flow="f") for job_id in "abc"])
     found = (await board.get("/api/v1/flows/f?limit=2")).json
-    assert (found["stats"]["total"], found["stats"]["stuck"], found["complete"]) == (3, False, True)
+    assert (found["stats"]["total"], found["state"], found["complete"]) == (3, "RUNNING", True)
     assert [job["id"] for job in found["jobs"]] == ["a", "b"]
     assert (await board.get("/api/v1/flows/g")).json["error"] == "FlowNotFoundError"
 
@@ -81,7 +81,13 @@ async def test_scale_counts_ready_and_running_jobs_without_blocked_ones(sched: S
     await sched.submit([spec(job_id, "doc1") for job_id in "abc"] + [spec("d"), spec("e", delay_ms=60_000)])
     async with sched.worker(concurrency=1):
         await begun.wait()
-        assert (await board.get("/api/v1/scale")).json == {"pool": "default", "ready": 1, "running": 1, "wanted": 2}
+        assert (await board.get("/api/v1/scale")).json == {
+            "pool": "default",
+            "ready": 1,
+            "running": 1,
+            "wanted": 2,
+            "complete": True,
+        }
         assert (await board.get("/api/v1/scale?pool=gpu")).json["wanted"] == 0
         may_end.set()
 

@@ -198,6 +198,16 @@ def test_reason_names_no_place_of_another_scope() -> None:
     assert pruned(reason(path_key="t2"), Access()).path_key == "t2"
 
 
+def test_waiting_job_names_no_place_of_another_scope() -> None:
+    for key, named in (("t2", None), ("root", None), ("t1:x", "t1:x")):
+        job = op.PlacedJob(
+            id="a", task="save", user=None, path_key=key, mode="shared", claims=2, enqueued_ms=0, reason=reason()
+        )
+        found = pruned(job, T1)
+        assert (found.path_key, found.mode, found.reason.detail) == (named, named and "shared", None)
+        assert pruned(job, Access()) == job
+
+
 def test_answers_without_scope_stay_as_they_are() -> None:
     for answer in (op.Limits(()), op.Pauses(())):
         assert pruned(answer, Access()) is answer

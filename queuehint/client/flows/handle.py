@@ -237,8 +237,8 @@ class FlowHandle:
 
         .. versionadded:: 1.0.0
         """
-        steps_of = rerun(self._client, self._all, Redrive, (job, *jobs), downstream, version, steps)
-        return await run_steps(self._client.backend, steps_of)
+        again = rerun(self._client, self._all, Redrive, (job, *jobs), downstream, version, steps)
+        return len(await run_steps(self._client.backend, again))
 
     def rerun_sync(
         self,
@@ -249,8 +249,8 @@ class FlowHandle:
         steps: StepsChoice = "drop",
     ) -> int:
         """Like `rerun`, for code without a loop."""
-        steps_of = rerun(self._client, self._all, Redrive, (job, *jobs), downstream, version, steps)
-        return run_steps_sync(self._client.backend, steps_of)
+        again = rerun(self._client, self._all, Redrive, (job, *jobs), downstream, version, steps)
+        return len(run_steps_sync(self._client.backend, again))
 
     async def result(self, timeout: float | timedelta | None = None) -> dict[str, Any]:
         """

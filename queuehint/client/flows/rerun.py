@@ -38,9 +38,9 @@ TRIES_MAX = 10
 
 def rerun(
     client: Client, read: Read, make: Any, jobs: Sequence[object], downstream: object, version: object, steps: object
-) -> Steps[int]:
+) -> Steps[list[str]]:
     """
-    Run jobs again and, if *downstream*, what follows from them; return how many jobs were queued again.
+    Run jobs again and, if *downstream*, what follows from them; return the ids of those that were queued again.
 
     Args:
         read: returns the records of the flow.
@@ -61,7 +61,7 @@ def rerun(
     drops = check_choice(steps, ("keep", "drop"), parameter="steps") == "drop"
     versions = _versions(version, len(names))
     seen: dict[str, int] | None = None
-    done = 0
+    done: list[str] = []
     for _ in range(TRIES_MAX):
         records = yield from read()
         firsts = _find(records, names)
@@ -78,7 +78,7 @@ def rerun(
             if any(verdict is not Verdict.DONE for verdict in verdicts.values()):
                 refused = next((each for each, verdict in verdicts.items() if verdict is Verdict.REFUSED), None)
                 break
-            done += len(batch)
+            done += ids
         else:
             return done
         if refused is not None and not reply.more:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from queuehint.values.hint import parse_key, queue_key
+from queuehint.values.hint import is_counted, parse_key, queue_key
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.report import JOBS_NAMED_MAX, Reason, ReasonKind
 from queuehint.values.signal import name_of
@@ -116,6 +116,8 @@ def sentence(reason: Reason, record: JobRecord | None, now_ms: int) -> str:
         return f"A worker runs it, and its code waits for a permit{of}."
     if kind is ReasonKind.LIMIT:
         of = f" of {reason.path_key}" if reason.path_key is not None else ""
+        if record is not None and is_counted(record.spec.claims):
+            return f"A permit, which takes no place; as many jobs run as the limit{of} allows."
         return f"Has its place; as many jobs run as the limit{of} allows."
     if kind is ReasonKind.OVER:
         return {
@@ -135,7 +137,7 @@ _SENTENCES = {
     ReasonKind.UNKNOWN_TASK: "The workers that took it do not know its task, or an argument of it.",
     ReasonKind.NO_WORKER: "It is ready, and no worker serves its pool.",
     ReasonKind.WORKER: "It is ready, and waits for a free slot of a worker.",
-    ReasonKind.CALLER: "It is ready, and the caller of exclusive is about to take it.",
+    ReasonKind.CALLER: "It is ready, and its caller is about to take it.",
 }
 
 
@@ -187,8 +189,12 @@ def acts(reason: Reason) -> list[Act]:
 
 
 def gates(record: JobRecord | None, reason: Reason, links: Links) -> list[View]:
-    """Return the places on the way of a job from the root, for a job with one place: which is the one it waits at."""
-    if record is None or record.path is None:
+    """
+    Return the places on the way of a job from the root, for a job with one place: which is the one it waits at.
+
+    A permit takes no place, and has no way to one.
+    """
+    if record is None or record.path is None or is_counted(record.spec.claims):
         return []
     path = record.path
     waits_at = reason.path_key if reason.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD} else None
