@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from queuehint import __version__
-from queuehint.cli import cron, dead, limits, postgres, sqlite, weights, xcom
+from queuehint.cli import cron, dead, flow, limits, postgres, sqlite, weights, xcom
 from queuehint.cli.doctor import doctor
 from queuehint.cli.enqueue import enqueue
 from queuehint.cli.graph import graph, tree
@@ -75,7 +75,8 @@ PANELS: dict[str | None, tuple[Callable[..., None], ...]] = {
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
-for name, group in {"dead": dead, "cron": cron, "limits": limits, "weights": weights, "xcom": xcom}.items():
+GROUPS = {"dead": dead, "flow": flow, "cron": cron, "limits": limits, "weights": weights, "xcom": xcom}
+for name, group in GROUPS.items():
     app.add_typer(group.app, name=name, rich_help_panel="Order")
 app.add_typer(postgres.app, name="postgres")
 app.add_typer(sqlite.app, name="sqlite")

@@ -709,3 +709,42 @@ def test_a_reader_that_leaves_is_no_fault(system: System) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert b"Traceback" not in process.stderr.read()
+
+
+def test_flow_show_names_the_dead_job_behind_a_stuck_flow(system: System) -> None:
+    outside = system.enqueue("step", id="outside")
+    between = system.enqueue("step", id="between", after=[outside])
+    with system.sched.flow_sync("f") as flow:
+        flow.add(system.sched._jobs["step"].using(name="last", after=[between]))
+    assert system.json("flow", "show", "f")["state"] == "RUNNING"
+    system.fail(system.claim()[0])
+    assert system.json("flow", "show", "f") == {
+        "flow": "f",
+        "state": "STUCK",
+        "done": 0,
+        "total": 1,
+        "states": {"DEFERRED": 1},
+        "held_by": ["outside"],
+    }
+    shown = system.ok("flow", "show", "f")
+    assert "STUCK" in shown
+    assert "0 of 1" in shown
+    assert "outside" in shown
+    assert system.run("flow", "show", "nix").exit_code == 1
+
+
+def test_flow_rerun_runs_named_jobs_and_dependents_again(system: System) -> None:
+    with system.sched.flow_sync("f") as flow:
+        first = flow.add(system.sched._jobs["step"].using(name="first"))
+        second = flow.add(system.sched._jobs["step"].using(name="second"))
+        flow.add(system.sched._jobs["step"].using(name="last", after=[first, second]))
+    for count in (2, 1):
+        for grant in system.claim(count):
+            system.settle(grant)
+    assert system.json("flow", "show", "f")["state"] == "FINISHED"
+    assert system.ok("flow", "rerun", "f", "last", "--alone") == "f: 1 job runs again\n"
+    system.settle(system.claim()[0])
+    again = system.json("flow", "rerun", "f", "first", second.id, "--keep-steps")
+    assert again == {"flow": "f", "done": "rerun", "changed": True, "reached": 3}
+    assert system.run("flow", "rerun", "f", "nix").exit_code == 1
+    assert system.run("flow", "rerun", "f").exit_code == 2

@@ -211,11 +211,12 @@ async def test_nothing_is_claimed_before_a_setup_has_reached_the_store(monkeypat
     monkeypatch.setattr(lifespan_module, "SETUP_REST_S", 0.0)
     sched, _ = scheduler()
     did: list[str] = []
+    is_there = asyncio.Event()
 
     @sched.setup
     async def away() -> None:
         did.append("setup")
-        if len(did) < 3:
+        if not is_there.is_set():
             raise BackendUnavailableError("away")
 
     @sched.job
@@ -223,10 +224,16 @@ async def test_nothing_is_claimed_before_a_setup_has_reached_the_store(monkeypat
         did.append("work")
 
     job = await work.enqueue()
-    async with sched.worker():
-        await job.result(timeout=20)
-        await turns()
-    assert did == ["setup"] * 3 + ["work"]
+    worker = sched.make_worker()
+    task = asyncio.create_task(worker.run())
+    await until(lambda: len(did) > 20)
+    assert {*did} == {"setup"}
+    is_there.set()
+    await job.result(timeout=20)
+    await turns()
+    worker.stop()
+    await task
+    assert (did[-1], did.count("work")) == ("work", 1)
 
 
 async def test_a_worker_stops_while_its_first_setup_hangs() -> None:
