@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +19,7 @@ import pytest
 from queuehint import Children, JobContext, JobSpec, Retry, Scheduler, Snooze
 from queuehint.errors import InvalidJobError, InvalidJobTypeError
 from queuehint.operations import Tick
-from queuehint.testing import FaultPlan, SimulationError, simulate
+from queuehint.testing import FaultPlan, SimulationError, relay_now_sync, simulate
 from queuehint.testing.simulation.leases import LoopRenewal, LoopWorker
 from queuehint.testing.simulation.live_workers import Crew
 from queuehint.testing.simulation.loop import Process
@@ -294,6 +297,48 @@ def test_one_world_without_a_fault_that_counts_is_told(recwarn: pytest.WarningsR
     for asked in ({"faults": "none"}, {"seeds": 2}, {"seed": 1}):
         simulate({"nothing": nothing}, jobs, **asked)
     assert list(recwarn) == []
+
+
+def test_reason_is_rendered_as_it_is_raised() -> None:
+    seen: list[str] = []
+
+    async def edit(name: str) -> None:
+        seen.append(name)
+
+    def nothing_seen() -> None:
+        assert not seen, seen
+
+    jobs: list[Any] = [("edit", [name], [name]) for name in "ab"]
+    with pytest.raises(SimulationError) as caught:
+        simulate({"edit": edit}, jobs, faults="none", setup=seen.clear, at_end=nothing_seen)
+    assert caught.value.reason in {"['a']", "['b']"}
+
+
+def test_transaction_of_a_handler_is_handed_to_the_world(tmp_path: Path) -> None:
+    sched = Scheduler(f"sqlite:///{tmp_path}/app.db?shared=yes")
+    sched.stats_sync()
+    sched.close_sync()
+    connection = sqlite3.connect(tmp_path / "app.db")
+    ran: list[str] = []
+
+    @sched.job(name="follow")
+    async def follow(name: str) -> None:
+        ran.append(name)
+
+    @sched.job(name="write")
+    async def write(name: str) -> None:
+        for is_kept in (False, True):
+            with contextlib.suppress(KeyError), connection:
+                follow.within(connection).enqueue_sync(f"{name} {is_kept}")
+                if not is_kept:
+                    raise KeyError
+                relay_now_sync(sched, connection)
+
+    jobs: list[Any] = [("write", None, [name]) for name in "ab"]
+    world = simulate(sched, jobs, faults="none", setup=ran.clear)
+    assert sorted(ran) == ["a True", "b True"]
+    assert len(world.jobs) == 4
+    connection.close()
 
 
 def test_a_seed_of_the_environment_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import attrs
 
-from queuehint.backends.base import Backend, Interest
+from queuehint.backends.base import Backend, FileInbox, InboxAddress, Interest
 from queuehint.errors import BackendUnavailableError, OutcomeUnknownError
 from queuehint.operations import Exchange
 from queuehint.testing.simulation.loop import PROCESS
@@ -120,16 +120,27 @@ class Link:
 
 
 class WireBackend(Backend):
-    """The backend of all simulated processes; each has a link of its own."""
+    """
+    The backend of all simulated processes; each has a link of its own.
 
-    def __init__(self, far: FarEnd) -> None:
+    Args:
+        inbox: where jobs are written in transactions of a database, which is none of the world's.
+    """
+
+    def __init__(self, far: FarEnd, inbox: InboxAddress | FileInbox | None = None) -> None:
         self._far = far
+        self._inbox = inbox
         self._links: dict[Process, Link] = {}
 
     @property
     def is_local(self) -> bool:
         """Never: the store outlives every process."""
         return False
+
+    @property
+    def inbox(self) -> InboxAddress | FileInbox | None:
+        """The one that was given."""
+        return self._inbox
 
     async def call(self, operation: Operation[Reply]) -> Reply:
         """Do one operation over the wire; outside of every process, at once."""

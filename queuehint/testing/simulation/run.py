@@ -231,8 +231,10 @@ class _Case:
             ) from error
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told
             first: Exception = error
+            said = reason_of(error)  # now: another world may change what it is made of
         parts: list[int | Fault] = [*range(len(self.jobs)), *dict.fromkeys(world.faults)]
-        stories: dict[tuple[int | Fault, ...], tuple[str, ...]] = {}
+        stories: dict[tuple[int | Fault, ...], tuple[str, tuple[str, ...]]] = {}
+        """What was broken, and the story, by what was left in."""
         is_well: dict[tuple[int, ...], bool] = {tuple(range(len(self.jobs))): True}
 
         def broken_by(some: list[int | Fault]) -> Exception | None:
@@ -241,8 +243,10 @@ class _Case:
             try:
                 self._run(fewer, seed)
             except Exception as broken:  # noqa: BLE001
-                stories[tuple(some)] = tuple(fewer.story)
-                return broken if type(broken) is type(first) else None
+                if type(broken) is not type(first):
+                    return None
+                stories[tuple(some)] = reason_of(broken), tuple(fewer.story)
+                return broken
             return None
 
         def fails(some: list[int | Fault]) -> Exception | None:
@@ -256,11 +260,12 @@ class _Case:
         if not is_well_without:
             parts = list(range(len(self.jobs)))
         least, reason = shrunk(parts, fails if is_well_without else broken_by, first, tries_max=TRIES_MAX)
+        said, story = stories.get(tuple(least), (said, tuple(world.story)))
         raise SimulationError(
             seed=seed,
             step=world.steps,
-            reason=reason_of(reason),
-            story=stories.get(tuple(least), tuple(world.story)),
+            reason=said,
+            story=story,
             command=_command(seed),
         ) from reason
 

@@ -16,6 +16,7 @@ from queuehint.client.handle import JobHandle
 from queuehint.core.asking.why import any_wait_ends
 from queuehint.core.engine import EngineOptions
 from queuehint.errors import BackendError, BackendUnavailableError, QueueHintError
+from queuehint.testing.relaying import inbox_of
 from queuehint.testing.simulation.faults import FaultSchedule
 from queuehint.testing.simulation.live_workers import Crew, has_time
 from queuehint.testing.simulation.loop import PROCESS, Process, VirtualLoop
@@ -80,7 +81,7 @@ class HandlerWorld:
         )
         self.loop = VirtualLoop()
         self.loop.set_exception_handler(self._hear)
-        self.backend = WireBackend(self)
+        self.backend = WireBackend(self, inbox_of(sched.url, sched.namespace))
         self._schedule = FaultSchedule(seed, plan, only)
         self.story: list[str] = []
         self.steps = 0
