@@ -415,6 +415,7 @@ class FlowStats:
     Args:
         states: its jobs by state, as far as their records are kept.
         held_by: the ids of up to ten dead jobs for which all that is left of it waits; none if any job of it can go on.
+            In place of a parent that failed by its children stand those that it has made and that are dead still.
     """
 
     states: dict[JobState, int]

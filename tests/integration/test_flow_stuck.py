@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from functools import partial
+from threading import Event
 from typing import Any
 
 import pytest
@@ -156,7 +157,7 @@ async def test_a_look_at_a_large_flow_is_bounded(monkeypatch: pytest.MonkeyPatch
         await until(lambda: _is(bad, FAILED))
     shop.asked.clear()
     assert (await flow.stats()).held_by == (bad.id,)
-    assert len(shop.asked) == 3
+    assert len(shop.asked) == 4
 
 
 async def test_jobs_behind_the_same_one_of_elsewhere_cost_one_search() -> None:
@@ -170,7 +171,7 @@ async def test_jobs_behind_the_same_one_of_elsewhere_cost_one_search() -> None:
         await until(lambda: _is(bad, FAILED))
     shop.asked.clear()
     assert (await flow.stats()).held_by == (bad.id,)
-    assert len(shop.asked) == 5
+    assert len(shop.asked) == 6
 
 
 def test_a_flow_that_moves_is_told_by_its_counts_alone() -> None:
@@ -235,6 +236,42 @@ async def test_parent_of_a_child_behind_a_dead_job_is_stuck(shop: Shop) -> None:
         await until(partial(_is, shop.sched.handle(f"{waits.id}.2"), FAILED))
         assert (await flow.stats()).held_by == (dead.id,)
         assert await flow.state() is FlowState.STUCK
+
+
+async def test_dead_parent_is_named_once_its_child_is_not(shop: Shop) -> None:
+    repaired = Event()
+
+    @shop.sched.job(max_attempts=1)
+    async def child() -> None:
+        if not repaired.is_set():
+            raise ValueError
+
+    @shop.sched.job(max_attempts=1)
+    async def middle(ctx: JobContext) -> Children:
+        await ctx.enqueue(child)
+        await ctx.enqueue(shop.step)
+        return Children()
+
+    @shop.sched.job(max_attempts=1)
+    async def parent(ctx: JobContext) -> Children:
+        await ctx.enqueue(middle)
+        return Children()
+
+    async with shop.sched.flow() as flow:
+        above = flow.add(parent)
+        flow.add(shop.step.using(after=[above]))
+    between, below = shop.sched.handle(f"{above.id}.1"), shop.sched.handle(f"{above.id}.1.1")
+    async with shop.sched.worker():
+        await until(partial(_is, above, FAILED))
+        assert (await flow.stats()).held_by == (below.id,)
+        repaired.set()
+        for dead, behind in ((below, between), (between, above)):
+            assert await shop.sched.dead.redrive([dead.id]) == 1
+            await until(partial(_is, dead, FINISHED))
+            assert (await flow.stats()).held_by == (behind.id,)
+        assert await shop.sched.dead.redrive([above.id]) == 1
+        await flow.result(timeout=20)
+    assert await flow.state() is FlowState.FINISHED
 
 
 async def test_job_behind_one_stuck_at_another_place_is_stuck(shop: Shop) -> None:

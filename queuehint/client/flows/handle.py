@@ -314,12 +314,12 @@ class FlowHandle:
             raise FlowNotFoundError(self.id)
         return page.records, page.after
 
-    def _in_state(self, state: JobState, most: int) -> Steps[list[JobRecord]]:
-        """Return the records of the first so many of its jobs in a state."""
+    def _in_state(self, state: JobState, most: int, parent: str | None = None) -> Steps[list[JobRecord]]:
+        """Return the records of the first so many of its jobs in a state; of a job, of those that it has made."""
         found: list[JobRecord] = []
         after: Position | None = BEGIN
         while after is not None and len(found) < most:
-            asked = RecordFilter(flow=self.id, states=(state,))
+            asked = RecordFilter(flow=None if parent else self.id, parent=parent, states=(state,))
             page = yield List(asked, after=after, limit=min(most - len(found), LIST_MAX))
             found, after = [*found, *page.records], page.after
         return found

@@ -9,6 +9,9 @@ The counts of the flow rule that out, as a rule. Otherwise its first jobs of eac
 Those that depend on failed ones, or on held ones, are told by their records alone. Of another one `Why` returns a chain
 of reasons, up to `CHAIN_MAX` jobs long: it ends at a dead job, or at a wait of another kind. Beside that the search
 goes on with the other jobs that the reasons name. A job whose search finds no dead one can go on, and ends the look.
+
+A parent that is dead because of its children is named by those that are dead still: a redrive of it finds them as they
+are, and fails again. Once they are over otherwise it is named itself.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from queuehint.client.stuck import ask_why, read_records
 from queuehint.operations import CHAIN_MAX
 from queuehint.values.record import JobState
 from queuehint.values.report import JOBS_NAMED_MAX, ReasonKind
+from queuehint.values.spec import CHILDREN_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,10 +31,12 @@ if TYPE_CHECKING:
     from queuehint.values.record import JobRecord
     from queuehint.values.report import Reason
 
-    Records = Callable[[JobState, int], Steps[list[JobRecord]]]
+    Records = Callable[..., Steps[list[JobRecord]]]
     _Waiting = tuple[str, set[str], set[str]]
     """A job, those for whose redrive it waits when they fail, and all that it depends on."""
 
+CHILD_FAILED: Final = "child_failed"
+"""The cause of the end of a parent whose child has failed."""
 DEFERRED, QUEUED, FAILED = JobState.DEFERRED, JobState.QUEUED, JobState.FAILED
 LOOKED_AT_MAX: Final = 1000
 """How many jobs of a flow are looked at that have failed, and how many that wait for others: pages of 200."""
@@ -48,7 +54,7 @@ def find_dead(states: Mapping[JobState, int], records: Records) -> Steps[tuple[s
 
     Args:
         states: its jobs by state.
-        records: return the first so many of them in a state, in order of number.
+        records: return the first so many of them in a state, in order of number; given a job too, of those it has made.
     """
     if states.get(JobState.SCHEDULED) or states.get(JobState.STARTED):
         return ()
@@ -57,7 +63,25 @@ def find_dead(states: Mapping[JobState, int], records: Records) -> Steps[tuple[s
         return ()
     if states.get(DEFERRED) and not (yield from look.at_deferred()):
         return ()
-    return tuple(look.dead)[:JOBS_NAMED_MAX]
+    return (yield from _causes(tuple(look.dead)[:JOBS_NAMED_MAX], records)) if look.dead else ()
+
+
+def _causes(dead: tuple[str, ...], records: Records) -> Steps[tuple[str, ...]]:
+    """Return dead jobs, in place of a parent that failed by its children those that it has made and that are dead."""
+    found, seen = dict.fromkeys(dead), set(dead)
+    todo = [each.id for each in (yield from read_records(dead)) if each.cause == CHILD_FAILED]
+    for job_id in todo:
+        below = [
+            each for each in (yield from records(FAILED, JOBS_NAMED_MAX, job_id)) if each.spec.task != CHILDREN_TASK
+        ]
+        if not below or len(seen) > ASKED_MAX:
+            continue
+        del found[job_id]
+        new = [each for each in below if each.id not in seen]
+        seen.update([each.id for each in new])
+        found.update(dict.fromkeys([each.id for each in new]))
+        todo += [each.id for each in new if each.cause == CHILD_FAILED]
+    return tuple(found)[:JOBS_NAMED_MAX]
 
 
 class _Look:
