@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from queuehint.scheduler.scheduler import Scheduler
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+PORT: Final = 8400
 STREAMS_END_S: Final = 2
 """Streams of events that are open when a signal says stop are ended after so long."""
 
@@ -46,7 +47,7 @@ def web(
     ] = None,
     namespace: Namespaces = None,
     host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen at; 0 for any that is free.", min=0, max=65535)] = 8400,
+    port: Annotated[int, typer.Option(help="The port to listen at; 0 for any that is free.", min=0, max=65535)] = PORT,
     read_only: Annotated[bool, typer.Option("--read-only", help="Take no orders.")] = False,
     label: Annotated[str | None, typer.Option(help="Which environment it is, such as production.")] = None,
     colour: Annotated[str | None, typer.Option(help="Of the label: red, orange, green, blue or grey.")] = None,
