@@ -54,15 +54,9 @@ def danger(verb: str, label: str | None = None, **fields: object) -> Act:
 
 
 def within(some: Sequence[Act], access: Access) -> list[Act]:
-    """Return the orders that a scope may give: none on a place above it, or on a signal of all."""
-    if not access.scope:
-        return list(some)
-    return [each for each in some if _is_within(each, access)]
+    """Return the orders that a scope may give: it resumes no pause above it."""
+    return [each for each in some if not access.scope or each.verb != "resume" or _is_own(each, access)]
 
 
-def _is_within(one: Act, access: Access) -> bool:
-    if one.verb == "signal":
-        return str(one.fields["name"]).startswith(access.prefix)
-    if one.verb == "resume":
-        return "path" in one.fields and access.holds(parse_key(str(one.fields["path"])))
-    return True
+def _is_own(one: Act, access: Access) -> bool:
+    return "path" in one.fields and access.holds(parse_key(str(one.fields["path"])))
