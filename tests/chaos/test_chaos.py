@@ -42,7 +42,7 @@ RIGHT = [(kind, job_id) for job_id in ("x", "y") for kind in ("enqueued", "start
 OVERLAP = [("enqueued", "x"), ("enqueued", "y"), ("started", "x"), ("started", "y")]
 
 
-def test_a_history_in_order_breaks_no_rule_and_one_with_an_overlap_does() -> None:
+def test_ordered_history_breaks_no_rule_and_an_overlap_does() -> None:
     right = History((0, "r"), happened(*RIGHT))
     assert judging.broken_rules(right, [right], asked("x", "y")) == []
     wrong = History((0, "r"), happened(*OVERLAP, ("finished", "x"), ("finished", "y")))
@@ -50,7 +50,7 @@ def test_a_history_in_order_breaks_no_rule_and_one_with_an_overlap_does() -> Non
     assert found.startswith("surviving history: overlap: y")
 
 
-def test_a_job_that_is_not_over_at_the_end_breaks_a_rule() -> None:
+def test_unfinished_job_at_the_end_breaks_a_rule() -> None:
     open_ended = History((0, "r"), happened(*RIGHT[:-1]))
     [found] = judging.broken_rules(open_ended, [open_ended], asked("x", "y"))
     assert "not_over" in found
@@ -87,7 +87,7 @@ CAUSES = [
 
 
 @pytest.mark.parametrize("at_s, cause", CAUSES)
-def test_an_acknowledged_job_may_be_lost_only_when_a_failover_explains_it(at_s: float, cause: Cause | None) -> None:
+def test_acknowledged_job_may_be_lost_only_by_a_failover(at_s: float, cause: Cause | None) -> None:
     survivor = History((1, "r"), happened(*RIGHT[:3]))
     lost, violations = judging.lost_jobs(survivor, [], asked("x", "y", at_s=at_s), [FAULT], [FAILOVER])
     assert [(loss.job, loss.cause) for loss in lost] == [("y", cause)]
@@ -114,7 +114,7 @@ def test_a_job_from_nowhere_is_found() -> None:
     assert violations == ["job y came from nowhere"]
 
 
-def test_a_kind_of_fault_that_never_has_an_effect_is_found() -> None:
+def test_fault_kind_without_any_effect_is_found() -> None:
     nothing = attrs.evolve(FAULT, is_seen=False)
     assert judging.unseen_kinds([FAULT, nothing]) == []
     assert judging.unseen_kinds([nothing]) == ["primary frozen: injected, and had no effect"]
@@ -136,7 +136,7 @@ def test_failovers_are_read_from_sentinel_and_server_messages() -> None:
     ]
 
 
-def test_a_token_that_does_not_grow_is_found_unless_the_clock_was_set_back(tmp_path: Path) -> None:
+def test_token_that_does_not_grow_is_found_unless_clocks_moved(tmp_path: Path) -> None:
     clock = ServerClock(tmp_path)
     lines = [checks.Line("start", 1, t, "x", token) for t, token in ((1.0, 7), (2.0, 8), (3.0, 8))]
     assert judging.old_tokens(lines, clock) == ["job x was granted with token 8 after 8"]
@@ -158,7 +158,7 @@ def test_the_load_of_a_seed_is_always_the_same() -> None:
     assert any(call.after for call in first)
 
 
-def test_the_load_has_the_places_of_the_record_in_its_order(tmp_path: Path) -> None:
+def test_load_has_the_recorded_places_in_order(tmp_path: Path) -> None:
     edits = tmp_path / "novel.json"
     recorded = {
         "startContent": "",

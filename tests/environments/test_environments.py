@@ -137,7 +137,7 @@ def test_preloaded_application_serves_from_each_fork(url: str, namespace: str, k
 
 @needs("gunicorn")
 @pytest.mark.parametrize("url", ["memory", "sqlite", "postgres"], indirect=True)
-def test_store_that_was_used_before_the_fork_is_refused_in_each_fork(url: str, namespace: str, tmp_path: Path) -> None:
+def test_store_used_before_a_fork_is_refused_in_each_fork(url: str, namespace: str, tmp_path: Path) -> None:
     with (tmp_path / "said").open("w+") as said:
         with gunicorn(environment(url, namespace, CALL_BEFORE_FORK="1"), "sync", said) as port:
             assert ask(port, "POST", "/caller", status=500)

@@ -130,7 +130,7 @@ ACTS = ("reap", "renew", "settle", "claim")
 
 @pytest.mark.parametrize("order", list(itertools.permutations(ACTS)), ids=" ".join)
 @pytest.mark.parametrize("late_ms", [-1, 0, 1])
-def test_a_lease_that_lasts_is_never_reaped_and_a_settlement_counts_until_it_was(
+def test_lasting_lease_is_never_reaped_and_accepts_settlements(
     site: Site, order: tuple[str, ...], late_ms: int
 ) -> None:
     site.enqueue(checks.job("j", ["doc"]), checks.job("behind", ["doc"]))
@@ -162,9 +162,7 @@ def test_a_lease_that_lasts_is_never_reaped_and_a_settlement_counts_until_it_was
     assert (record.state is FINISHED) == settled
 
 
-def test_a_reaper_that_never_rests_takes_no_job_from_a_worker_that_lives(
-    redis_server: Server, namespace: str, lines: Path
-) -> None:
+def test_restless_reaper_takes_no_job_from_a_live_worker(redis_server: Server, namespace: str, lines: Path) -> None:
     both = WorkerAndProducer(redis_server, redis_server.url, namespace, lines)
     reaper = checks.open_store(redis_server.url, namespace)
 
@@ -208,7 +206,7 @@ def claim_behind(site: Site, blocked: int) -> tuple[int, float]:
     return site.commands(), took_us / 1_000
 
 
-def test_one_claim_finds_the_free_job_behind_any_number_of_blocked_ones(start_server: StartServer) -> None:
+def test_one_claim_finds_the_free_job_behind_blocked_ones(start_server: StartServer) -> None:
     costs = {}
     for blocked in (1_500, 5_000):
         site = Site(start_server(), f"window{blocked}")
@@ -218,7 +216,7 @@ def test_one_claim_finds_the_free_job_behind_any_number_of_blocked_ones(start_se
     figures("T-window", **{f"behind_{blocked}": cost for blocked, cost in costs.items()})
 
 
-def test_the_reaper_finds_one_expired_lease_among_any_number_that_last(start_server: StartServer) -> None:
+def test_reaper_finds_one_expired_lease_among_many(start_server: StartServer) -> None:
     costs = {}
     for others in (50, 2_000):
         site = Site(start_server(), f"leases{others}")
@@ -259,7 +257,7 @@ def test_a_claim_costs_the_same_behind_a_million_jobs(start_server: StartServer)
     assert all(p99_ms < 5 for _, _, p99_ms in costs.values())
 
 
-def test_a_waiting_job_takes_less_than_a_thousand_bytes_and_its_nodes_are_given_back(alone: Site) -> None:
+def test_waiting_job_takes_few_bytes_and_returns_its_nodes(alone: Site) -> None:
     client, count = alone.server.client(), 3_000
     alone.enqueue(checks.job("warm", ["w"]))
     alone.drain()
@@ -283,7 +281,7 @@ def prefixes(spec: Any) -> list[tuple[str, ...]]:
     return [path[:depth] for depth in range(1, len(path) + 1)]
 
 
-def test_many_clients_on_one_path_run_its_jobs_one_by_one_in_order(redis_server: Server, namespace: str) -> None:
+def test_clients_of_one_path_run_its_jobs_in_order(redis_server: Server, namespace: str) -> None:
     count, clients = thorough(300, quick=100), thorough(16, quick=8)
     store = checks.open_store(redis_server.url, namespace)
     store.call_sync(op.Enqueue(tuple(checks.job(f"j{number:03}", ["hot"]) for number in range(count))))
@@ -338,7 +336,7 @@ def queue_up(site: Site, **policy: Any) -> None:
     )
 
 
-def test_a_job_in_back_off_keeps_its_place_and_all_behind_it_wait(site: Site) -> None:
+def test_job_in_backoff_keeps_its_place_and_blocks_followers(site: Site) -> None:
     queue_up(site, on_retry="hold")
     assert site.claim() == ["A"]
     assert site.settle("A", OutcomeKind.FAILED, delay_ms=5_000) is op.Verdict.DONE
@@ -385,9 +383,7 @@ def test_a_job_that_is_not_due_holds_no_place(site: Site, on_retry: Any) -> None
 @pytest.mark.parametrize(
     "on_dead, order", [("continue", ["B", "C", "D", "E"]), ("hold", ["E"]), ("cancel_behind", ["D", "E"])]
 )
-def test_a_dead_job_frees_its_place_unless_it_is_to_hold_it(
-    site: Site, on_retry: Any, on_dead: Any, order: list[str]
-) -> None:
+def test_dead_job_frees_its_place_unless_it_holds(site: Site, on_retry: Any, on_dead: Any, order: list[str]) -> None:
     queue_up(site, on_retry=on_retry, on_dead=on_dead, max_attempts=1)
     assert site.claim() == ["A"]
     assert site.settle("A", OutcomeKind.FAILED) is op.Verdict.DONE
@@ -452,7 +448,7 @@ def check_delays(server: Server, namespace: str, lines: Path, delays_ms: list[in
     figures("T-delay", restarts=restarts, early=0, worst_late_ms=max(late_ms), **facts)
 
 
-def test_delayed_jobs_run_once_and_never_early_while_workers_and_servers_restart(
+def test_delayed_jobs_run_once_despite_restarts_and_never_early(
     start_server: StartServer, namespace: str, lines: Path
 ) -> None:
     chance = random.Random(3)
@@ -461,9 +457,7 @@ def test_delayed_jobs_run_once_and_never_early_while_workers_and_servers_restart
 
 
 @pytest.mark.nightly
-def test_jobs_delayed_by_up_to_ten_leases_run_once_and_never_early(
-    start_server: StartServer, namespace: str, lines: Path
-) -> None:
+def test_long_delayed_jobs_run_once_and_never_early(start_server: StartServer, namespace: str, lines: Path) -> None:
     chance = random.Random(4)
     delays_ms = [chance.randrange(1, 10_000) for _ in range(500)]
     check_delays(start_server(appendonly="yes"), namespace, lines, delays_ms, 6)

@@ -137,7 +137,7 @@ def test_a_slot_that_moves_all_the_time_loses_nothing(cluster: Cluster, namespac
 
 
 @pytest.mark.parametrize("moved", [0, 1, 4, 100])
-def test_questions_about_a_slot_in_two_places_are_answered_rightly_or_not_at_all(
+def test_questions_during_a_slot_migration_are_answered_rightly_or_refused(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch, moved: int
 ) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
@@ -306,7 +306,7 @@ def role_of(server: Server) -> str:
     return str(server.info("replication")["role"])
 
 
-async def test_a_client_of_one_dead_node_gets_an_error_and_recovers_with_it(
+async def test_client_of_a_dead_node_gets_errors_and_recovers(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.5)

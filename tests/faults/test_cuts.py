@@ -162,9 +162,7 @@ def test_a_cut_before_the_request_arrives_only_delays_it(
 
 
 @pytest.mark.parametrize("step", by_turns(1))
-def test_a_cut_after_the_request_was_applied_does_not_apply_it_twice(
-    redis_server: Server, start_proxy: StartProxy, step: str
-) -> None:
+def test_cut_after_a_request_does_not_apply_it_twice(redis_server: Server, start_proxy: StartProxy, step: str) -> None:
     load_scripts(redis_server)
     proxy = start_proxy(redis_server)
     for times in (1, 2, 3):
@@ -175,7 +173,7 @@ def test_a_cut_after_the_request_was_applied_does_not_apply_it_twice(
 @pytest.mark.parametrize("by_loop", [False, True])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("step", STEPS)
-def test_up_to_five_cuts_in_a_row_apply_each_operation_once(
+def test_five_cuts_in_a_row_apply_each_operation_once(
     redis_server: Server, start_proxy: StartProxy, step: str, *, after: bool, by_loop: bool
 ) -> None:
     load_scripts(redis_server)
@@ -185,7 +183,7 @@ def test_up_to_five_cuts_in_a_row_apply_each_operation_once(
 
 
 @pytest.mark.parametrize("by_loop", [False, True])
-def test_an_outcome_that_stays_unknown_is_told_and_asked_again_with_the_same_operation(
+def test_unknown_outcome_is_raised_and_its_operation_can_be_repeated(
     redis_server: Server, start_proxy: StartProxy, namespace: str, monkeypatch: pytest.MonkeyPatch, *, by_loop: bool
 ) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
@@ -226,7 +224,7 @@ def test_an_outcome_that_stays_unknown_is_told_and_asked_again_with_the_same_ope
     run(tell())
 
 
-def test_a_server_that_is_cut_off_all_the_time_is_unavailable_and_nothing_was_done(
+def test_permanently_cut_server_is_unavailable_and_unchanged(
     redis_server: Server, start_proxy: StartProxy, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.05)

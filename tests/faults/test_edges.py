@@ -33,7 +33,7 @@ def end_parents(url: str, parent: int, barrier: Barrier) -> None:
 
 
 @pytest.mark.heavy
-def test_a_fan_in_is_queued_once_when_its_parents_end_at_the_same_instant_in_different_processes() -> None:
+def test_fan_in_is_queued_once_at_simultaneous_ends_across_processes() -> None:
     url = f"{shared_server().url}?namespace={new_namespace('fan-in')}"
     backend = open_backend(url)
     for number in range(ROUNDS):
@@ -63,7 +63,7 @@ def test_a_fan_in_is_queued_once_when_its_parents_end_at_the_same_instant_in_dif
 
 
 @pytest.mark.heavy
-def test_a_fan_out_continues_after_the_death_of_the_process_that_began_it() -> None:
+def test_fan_out_continues_after_its_process_died() -> None:
     """F-33: leftover work of a long release lies in the store, and the next caller continues it."""
     url = f"{shared_server().url}?namespace={new_namespace('fan-out')}"
     width = 5_000

@@ -138,7 +138,7 @@ def name(start_server: StartServer, start_proxy: StartProxy) -> Name:
     return Name(primary, replica, start_proxy(primary))
 
 
-def test_every_client_follows_a_name_although_its_connections_to_the_old_primary_stay_open(
+def test_clients_follow_a_failover_although_old_connections_stay_open(
     name: Name, namespace: str, lines: Path, monkeypatch: pytest.MonkeyPatch, *, is_idle: bool
 ) -> None:
     took_s = check_followed(name.url, namespace, name.fail_over, monkeypatch, is_idle=is_idle)
@@ -246,7 +246,7 @@ def test_every_client_follows_sentinel_after_the_primary_was_killed(
 # --- a cluster -------------------------------------------------------------------------------------------------------
 
 
-def test_every_client_of_a_cluster_starts_at_a_replica_and_follows_a_failover(
+def test_cluster_clients_start_at_a_replica_and_follow_a_failover(
     namespace: str, lines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Cluster(size=2) as cluster:

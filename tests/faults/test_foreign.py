@@ -98,9 +98,7 @@ def url_as(server: Server, user: str = "least") -> str:
 # --- foreign keys ----------------------------------------------------------------------------------------------------
 
 
-def test_foreign_keys_and_other_namespaces_and_databases_stay_as_they_are(
-    start_server: StartServer, namespace: str
-) -> None:
+def test_foreign_keys_namespaces_and_databases_stay_unchanged(start_server: StartServer, namespace: str) -> None:
     server = start_server()
     chance = random.Random(37)
     clients = [connect(server.url.removesuffix("/0") + f"/{database}") for database in (0, 3)]
@@ -210,7 +208,7 @@ def test_command_outside_the_acl_is_refused(namespace: str) -> None:
     client.close()
 
 
-def test_the_lists_have_each_command_that_a_script_calls_and_no_other() -> None:
+def test_acl_lists_exactly_the_commands_of_scripts() -> None:
     called: dict[bool, set[str]] = {False: set(), True: set()}
     for name in set(names()) - {"probe"}:
         found = re.findall(r"redis\.p?call\((.)(\w+)", script(name).text)
@@ -273,7 +271,7 @@ REFUSALS: dict[str, tuple[Callable[[Server], Callable[[], object]], type[Backend
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
-def test_a_server_that_refuses_changes_nothing_and_the_same_request_goes_through_later(
+def test_refusing_server_changes_nothing_and_a_retry_succeeds(
     start_server: StartServer, namespace: str, monkeypatch: pytest.MonkeyPatch, refusal: str
 ) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.0)
@@ -317,9 +315,7 @@ def test_a_server_that_refuses_changes_nothing_and_the_same_request_goes_through
 
 
 @pytest.mark.parametrize("prefix", [key.name for key in keys.KEYS if key.is_prefix])
-def test_a_key_of_a_wrong_type_met_by_a_script_leaves_no_half_of_a_change(
-    redis_server: Server, namespace: str, prefix: str
-) -> None:
+def test_key_of_a_wrong_type_leaves_no_partial_change(redis_server: Server, namespace: str, prefix: str) -> None:
     client = redis_server.client()
     store = checks.open_store(redis_server.url, namespace, clock=FakeClock())
     story = Story(clock=store.session._clock)  # type: ignore[arg-type]
@@ -450,7 +446,7 @@ LATER = {"exists", "hkeys", "hlen", "hvals", "hgetall", "zlexcount"}
 
 @pytest.mark.nightly
 @pytest.mark.xfail(strict=True, reason="Redis tells nobody which rights they have")
-def test_a_right_that_is_taken_away_leaves_no_half_of_a_change() -> None:
+def test_revoked_right_leaves_no_partial_change() -> None:
     halves, _ = swept_rights()
     assert not halves
 
@@ -478,7 +474,7 @@ UNREADABLE = pytest.mark.parametrize(
 
 
 @UNREADABLE
-async def test_a_spec_that_cannot_be_read_concerns_its_own_job_only(
+async def test_unreadable_spec_concerns_only_its_own_job(
     redis_server: Server, namespace: str, spec: bytes, is_newer: bool
 ) -> None:
     sched = Scheduler(f"{redis_server.url}?namespace={namespace}")
@@ -507,7 +503,7 @@ async def test_a_spec_that_cannot_be_read_concerns_its_own_job_only(
 
 
 @UNREADABLE
-def test_a_record_whose_spec_cannot_be_read_is_listed_with_the_others(
+def test_record_with_an_unreadable_spec_is_listed_with_others(
     redis_server: Server, namespace: str, spec: bytes, is_newer: bool
 ) -> None:
     sched = Scheduler(f"{redis_server.url}?namespace={namespace}")

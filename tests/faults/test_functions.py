@@ -75,9 +75,7 @@ def test_a_user_without_a_right_runs_scripts_the_other_way(
     assert ("evalsha" in run, "fcall" in run) == (is_single, not is_single)
 
 
-def test_a_new_release_goes_on_where_memory_is_full_and_loads_its_library_later(
-    start_server: StartServer, namespace: str
-) -> None:
+def test_new_release_runs_on_full_memory_and_loads_functions_later(start_server: StartServer, namespace: str) -> None:
     server = start_server()
     before = checks.open_store(f"{server.url}?functions=never", namespace)
     before.call_sync(op.Enqueue((checks.job("a"), checks.job("b"))))
@@ -106,7 +104,7 @@ def test_claim_on_a_full_server_is_answered(start_server: StartServer, namespace
     store.close_sync()
 
 
-def test_a_node_that_takes_over_has_the_library_or_gets_it(
+def test_node_that_takes_over_has_or_gets_the_library(
     start_server: StartServer, start_proxy: StartProxy, namespace: str
 ) -> None:
     primary = start_server()
@@ -127,9 +125,7 @@ def test_a_node_that_takes_over_has_the_library_or_gets_it(
     store.close_sync()
 
 
-def test_a_server_that_restarts_without_its_data_gets_the_library_again(
-    start_server: StartServer, namespace: str
-) -> None:
+def test_server_restarted_without_data_gets_the_library_again(start_server: StartServer, namespace: str) -> None:
     server = start_server()
     store = checks.open_store(f"{server.url}?functions=always", namespace)
     run_jobs(store, "a")

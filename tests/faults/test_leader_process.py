@@ -169,9 +169,7 @@ def held(sched: Scheduler) -> Any:
     return hold
 
 
-def test_calls_are_answered_while_a_handler_holds_the_interpreter_of_the_worker(
-    url: str, run: Commands, sched: Scheduler
-) -> None:
+def test_calls_are_answered_while_a_handler_holds_the_gil(url: str, run: Commands, sched: Scheduler) -> None:
     worker = run.worker(url)
     edit, hold = edits(sched), held(sched)
     assert edit.enqueue_sync("doc").result_sync(timeout=LIMIT_S) == "doc"
@@ -187,9 +185,7 @@ def test_calls_are_answered_while_a_handler_holds_the_interpreter_of_the_worker(
     assert handle.result_sync(timeout=LIMIT_S) == sum(range(COUNT))
 
 
-def test_a_leader_that_was_killed_is_followed_by_another_of_the_same_worker(
-    url: str, run: Commands, sched: Scheduler
-) -> None:
+def test_killed_leader_is_replaced_by_one_of_its_worker(url: str, run: Commands, sched: Scheduler) -> None:
     worker = run.worker(url)
     edit = edits(sched)
     handles = [edit.enqueue_sync(f"doc{n % 3}") for n in range(20)]
@@ -225,9 +221,7 @@ def test_the_leader_ends_with_a_worker_that_was_killed(url: str, run: Commands, 
     assert led_by(sched, lambda: run_by(other)) != leader
 
 
-def test_a_worker_that_was_killed_with_its_leader_is_followed_by_another(
-    url: str, run: Commands, sched: Scheduler
-) -> None:
+def test_killed_worker_and_leader_are_followed_by_another(url: str, run: Commands, sched: Scheduler) -> None:
     worker = run.worker(url)
     edit = edits(sched)
     assert edit.enqueue_sync("doc").result_sync(timeout=LIMIT_S) == "doc"
@@ -238,9 +232,7 @@ def test_a_worker_that_was_killed_with_its_leader_is_followed_by_another(
     led_by(sched, lambda: run_by(other))
 
 
-def test_a_leader_that_stands_still_is_killed_and_followed_by_another(
-    url: str, run: Commands, sched: Scheduler
-) -> None:
+def test_stalled_leader_is_killed_and_replaced(url: str, run: Commands, sched: Scheduler) -> None:
     worker = run.worker(url)
     edit = edits(sched)
     before = led_by(sched, lambda: run_by(worker))
@@ -250,7 +242,7 @@ def test_a_leader_that_stands_still_is_killed_and_followed_by_another(
     assert edit.enqueue_sync("doc").result_sync(timeout=LIMIT_S) == "doc"
 
 
-def test_of_two_workers_one_leads_and_the_other_one_is_ready_to(url: str, run: Commands, sched: Scheduler) -> None:
+def test_two_workers_have_one_leader_and_one_standby(url: str, run: Commands, sched: Scheduler) -> None:
     workers = [run.worker(url) for _ in range(2)]
     edit = edits(sched)
     leader = led_by(sched, lambda: run_by(workers[0]) | run_by(workers[1]))
@@ -273,9 +265,7 @@ def stands_by(sched: Scheduler) -> bool:
     return found.stands_by
 
 
-def test_a_command_that_leads_keeps_the_lead_and_one_that_comes_later_stands_by(
-    url: str, run: Commands, sched: Scheduler
-) -> None:
+def test_leading_command_keeps_the_lead_and_a_later_stands_by(url: str, run: Commands, sched: Scheduler) -> None:
     operator = run(url, "lead", url)
     led_by(sched, lambda: {operator.pid})
     worker = run.worker(url)
@@ -294,9 +284,7 @@ def test_a_command_that_leads_keeps_the_lead_and_one_that_comes_later_stands_by(
     assert led_by(sched, lambda: {later.pid})
 
 
-def test_workers_below_one_parent_have_one_leader_that_ends_with_them(
-    url: str, run: Commands, sched: Scheduler
-) -> None:
+def test_workers_of_one_parent_share_a_leader_until_they_end(url: str, run: Commands, sched: Scheduler) -> None:
     worker = run.worker(url, "--processes=2")
     edit = edits(sched)
     until_sync(lambda: leader_of(sched) is not None and len(sched.workers_sync()) == 2, "both are there", LIMIT_S)
@@ -319,7 +307,7 @@ def test_workers_whose_parent_was_killed_end_with_their_leader(url: str, run: Co
     until_sync(lambda: not any(map(lives, processes)), "all have ended", LIMIT_S)
 
 
-def test_a_worker_leads_inside_its_process_if_it_is_told_to(url: str, run: Commands, sched: Scheduler) -> None:
+def test_worker_leads_inside_its_process_if_configured(url: str, run: Commands, sched: Scheduler) -> None:
     worker = run.worker(url, "--lead=inside")
     assert led_by(sched, lambda: {worker.pid})
     assert not run_by(worker)
@@ -334,9 +322,7 @@ def test_a_worker_that_may_not_lead_has_no_leader(url: str, run: Commands, sched
     assert not run_by(worker)
 
 
-def test_a_worker_that_is_started_anew_for_changed_code_keeps_its_leader(
-    url: str, run: Commands, sched: Scheduler
-) -> None:
+def test_worker_restarted_for_changed_code_keeps_its_leader(url: str, run: Commands, sched: Scheduler) -> None:
     worker = run.worker(url, "--reload")
     edit = edits(sched)
     assert edit.enqueue_sync("doc").result_sync(timeout=LIMIT_S) == "doc"

@@ -35,9 +35,7 @@ def most_at_once(lines: Iterable[checks.Line], gone: Mapping[int, float]) -> int
     return most
 
 
-def test_two_processes_never_run_more_than_a_limit_although_one_is_killed(
-    redis_server: Server, namespace: str, tmp_path: Path
-) -> None:
+def test_two_processes_never_exceed_a_limit_after_a_kill(redis_server: Server, namespace: str, tmp_path: Path) -> None:
     client = redis_server.client()
     audit.begin_audit(namespace)
     made = app.make(redis_server.url, namespace=namespace, lease=LEASE_S)
@@ -66,7 +64,7 @@ def test_two_processes_never_run_more_than_a_limit_although_one_is_killed(
     sched.close_sync()
 
 
-def test_an_idle_worker_on_redis_is_woken_by_a_slot_a_token_and_a_change(redis_server: Server, namespace: str) -> None:
+def test_idle_redis_worker_wakes_for_slots_tokens_and_changed_limits(redis_server: Server, namespace: str) -> None:
     async def main() -> float:
         sched = Scheduler(redis_server.url, namespace=namespace)
         gates = [asyncio.Event() for _ in range(6)]

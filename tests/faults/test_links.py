@@ -91,7 +91,7 @@ def check_cancellations(server: Server, namespace: str, rounds: int) -> None:
     figures("F-20", rounds=rounds, canceled=canceled, mismatches=0)
 
 
-def test_no_reply_goes_astray_when_callers_are_canceled_at_random_moments(redis_server: Server, namespace: str) -> None:
+def test_random_cancellations_of_callers_misroute_no_reply(redis_server: Server, namespace: str) -> None:
     check_cancellations(redis_server, namespace, 300)
 
 
@@ -168,9 +168,7 @@ act("after")
 """
 
 
-def test_a_backend_that_was_used_is_used_again_in_forks_and_beside_them(
-    redis_server: Server, namespace: str, tmp_path: Path
-) -> None:
+def test_used_backend_works_in_forks_and_beside_them(redis_server: Server, namespace: str, tmp_path: Path) -> None:
     arguments = [redis_server.url, namespace, str(tmp_path), "4", "20"]
     subprocess.run([sys.executable, "-c", FORKS, *arguments], cwd=ROOT, check=True, timeout=checks.LIMIT_S)
     drawn = [number for path in tmp_path.iterdir() for number in json.loads(path.read_text())]
@@ -217,20 +215,16 @@ def check_flushes(server: Server, namespace: str, every_s: float, least: int, fu
     figures("F-06", flushes=len(flushes), operations=calls, extra_round_trips=more, errors=0)
 
 
-def test_a_script_cache_that_is_flushed_all_the_time_costs_one_more_round_trip(
-    start_server: StartServer, namespace: str
-) -> None:
+def test_constant_script_flushes_cost_one_more_round_trip(start_server: StartServer, namespace: str) -> None:
     check_flushes(start_server(), namespace, 0.002, 100, "never")
 
 
-def test_functions_that_are_flushed_again_and_again_cost_two_more_round_trips(
-    start_server: StartServer, namespace: str
-) -> None:
+def test_repeated_function_flushes_cost_two_more_round_trips(start_server: StartServer, namespace: str) -> None:
     check_flushes(start_server(), namespace, 0.2, 4)
 
 
 @pytest.mark.nightly
-def test_a_script_cache_that_is_flushed_every_50_ms_is_not_noticed(start_server: StartServer, namespace: str) -> None:
+def test_script_flushes_every_50_ms_go_unnoticed(start_server: StartServer, namespace: str) -> None:
     check_flushes(start_server(), namespace, 0.05, 600)
 
 
@@ -262,7 +256,7 @@ def check_blackhole(server: Server, proxy: Proxy, namespace: str, lines: Path, s
     figures("F-17", black_s=seconds, recovery_s=round(recovery_s, 2), **facts)
 
 
-def test_a_worker_notices_that_its_server_has_vanished_and_goes_on_when_it_is_back(
+def test_worker_notices_a_vanished_server_and_resumes_after_it(
     redis_server: Server, start_proxy: StartProxy, namespace: str, lines: Path
 ) -> None:
     check_blackhole(redis_server, start_proxy(redis_server), namespace, lines, 5)
@@ -275,7 +269,7 @@ def test_a_worker_survives_two_minutes_without_its_server(
     check_blackhole(redis_server, start_proxy(redis_server), namespace, lines, 120)
 
 
-def test_a_slow_link_with_jitter_delays_jobs_and_loses_no_lease(
+def test_slow_jittery_link_delays_jobs_and_loses_no_lease(
     redis_server: Server, start_proxy: StartProxy, namespace: str, lines: Path
 ) -> None:
     proxy = start_proxy(redis_server)
@@ -451,9 +445,7 @@ async def test_a_server_with_no_room_for_clients_is_tried_again(
     figures("F-21", maxclients=1, **both.close())
 
 
-def test_a_server_that_is_busy_with_a_foreign_script_is_waited_for(
-    start_server: StartServer, namespace: str, lines: Path
-) -> None:
+def test_server_busy_with_a_foreign_script_is_awaited(start_server: StartServer, namespace: str, lines: Path) -> None:
     server = start_server(**{"busy-reply-threshold": 50})
     both = WorkerAndProducer(server, server.url, namespace, lines, lease=3)
     other = connect(server.url, socket_timeout=60)
@@ -521,13 +513,11 @@ def test_a_frozen_server_goes_on_where_it_was(start_server: StartServer, namespa
 
 
 @pytest.mark.nightly
-def test_a_server_frozen_for_a_minute_goes_on_where_it_was(
-    start_server: StartServer, namespace: str, lines: Path
-) -> None:
+def test_server_frozen_for_a_minute_resumes(start_server: StartServer, namespace: str, lines: Path) -> None:
     check_freeze(start_server(), namespace, lines, (0.1, 2, 20, 60))
 
 
-def test_a_producer_that_hit_a_frozen_server_asks_again_and_enqueues_once(
+def test_producer_at_a_frozen_server_retries_and_enqueues_once(
     start_server: StartServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from queuehint.backends.redis import session as redis_session
@@ -557,7 +547,7 @@ def test_a_producer_that_hit_a_frozen_server_asks_again_and_enqueues_once(
 
 
 @pytest.mark.parametrize("how", ["async", "sync"])
-def test_a_caller_that_is_cut_off_knows_that_its_place_is_lost_before_another_has_it(
+def test_cut_off_caller_learns_its_loss_before_another_starts(
     redis_server: Server, start_proxy: StartProxy, namespace: str, how: str
 ) -> None:
     proxy = start_proxy(redis_server)

@@ -138,7 +138,7 @@ def test_everything_goes_on_behind_a_pooler(place: Place, way: str, monkeypatch:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("way", ["named", "direct"])
-def test_a_pooler_that_ends_and_stands_still_loses_and_doubles_nothing(place: Place, way: str) -> None:
+def test_stopped_or_stalled_pooler_loses_and_duplicates_nothing(place: Place, way: str) -> None:
     options = {"named": "&pooled=1", "direct": f"&pooled=1{place.direct}"}[way]
     leader = place.scheduler(options)
     leader.stats_sync()

@@ -195,7 +195,7 @@ def test_a_store_whose_server_is_away_is_closed_soon(
     assert place.caller().find("a") is not None
 
 
-def test_a_process_that_stands_by_ends_soon_while_its_server_is_away(place: Place, start_proxy: StartProxy) -> None:
+def test_standby_ends_soon_while_its_server_is_away(place: Place, start_proxy: StartProxy) -> None:
     leader = place.caller()
     leader.store.adopt(list)  # it runs jobs, and keeps the lead
     leader.enqueue(job("a"))
@@ -239,9 +239,7 @@ def test_a_reply_that_was_lost_is_looked_up(place: Place, monkeypatch: pytest.Mo
     assert (place.stored(), place.waiting()) == (["one", "two"], [])
 
 
-def test_a_statement_that_ends_after_it_was_looked_for_is_found_in_the_end(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_statement_that_ends_late_is_found_eventually(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The session that was left may still be at work, and write what it was sent."""
     journal = place.journal()
     run = Session.run
@@ -265,7 +263,7 @@ def test_a_statement_that_ends_after_it_was_looked_for_is_found_in_the_end(
     assert place.stored() == ["one", "two"]
 
 
-def test_a_statement_that_waits_too_long_is_canceled_and_changes_nothing(
+def test_statement_that_waits_too_long_is_canceled_without_changes(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lead, journal = place.open()
@@ -397,7 +395,7 @@ def test_only_so_many_bytes_of_the_end_are_known(monkeypatch: pytest.MonkeyPatch
     assert [row.number for row in rows] == [10]
 
 
-def test_rows_of_the_inbox_are_taken_again_and_transactions_that_the_server_has_lost_are_named(
+def test_inbox_rows_are_retaken_and_lost_transactions_are_named(
     own_place: Place,
 ) -> None:
     """The server goes back to where it was after `kept` was written and before it was taken."""
@@ -426,7 +424,7 @@ def test_rows_of_the_inbox_are_taken_again_and_transactions_that_the_server_has_
     assert read(own_place)[-3:] == ["after", "new", "newer"]
 
 
-def test_rows_that_come_back_with_a_lost_end_are_not_taken_twice(place: Place) -> None:
+def test_rows_restored_with_a_lost_end_are_taken_once(place: Place) -> None:
     """The end of the journal is written again before the inbox is read."""
     journal = place.journal()
     place.put("x")
@@ -444,7 +442,7 @@ def test_rows_that_come_back_with_a_lost_end_are_not_taken_twice(place: Place) -
         journal.inbox(10)
 
 
-def test_rows_that_were_read_before_the_server_lost_them_are_named_when_they_are_taken(own_place: Place) -> None:
+def test_rows_read_before_the_server_lost_them_are_named(own_place: Place) -> None:
     _, journal = own_place.open()
     journal.append(0, b"one")
     own_place.put("first")
@@ -476,7 +474,7 @@ def test_restore_to_an_earlier_time_deposes_the_leader(own_place: Place, monkeyp
         journal.append(0, b"e")
 
 
-def test_a_snapshot_that_was_under_way_when_the_server_went_back_does_not_count(own_place: Place) -> None:
+def test_snapshot_in_progress_at_a_restore_does_not_count(own_place: Place) -> None:
     _, journal = own_place.open()
     journal.append(0, b"a")
     journal.put(0, [b"p0"])
@@ -570,7 +568,7 @@ def test_worker_role_needs_exactly_its_grants(place: Place) -> None:
             again.append(0, b"no")
 
 
-def test_a_user_of_a_schema_makes_the_tables_without_a_right_on_the_database(place: Place) -> None:
+def test_schema_user_creates_tables_without_rights_on_the_database(place: Place) -> None:
     with user(place, "CREATE SCHEMA mine AUTHORIZATION %s") as name:
         lead, journal = place.open("schema=mine", user=name)
         journal.append(0, b"one")
@@ -691,7 +689,7 @@ def test_two_processes_make_the_tables_once(place: Place) -> None:
     assert place.run("SELECT namespace, epoch FROM queuehint.leader ORDER BY 1") == [("a", 1), ("b", 1), ("c", 1)]
 
 
-def test_a_server_that_is_too_old_is_refused_by_its_release(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_old_server_is_refused_by_its_release(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "OLDEST", 99)
     with pytest.raises(BackendDeniedError, match=r"is PostgreSQL 1\d\.\d+, and queuehint needs 99 or a later one"):
         place.store().take_lead()
@@ -768,7 +766,7 @@ def pretending(port: int) -> Iterator[int]:
 # --- writers, beside all of it ----------------------------------------------------------------------------------------
 
 
-def test_order_is_that_of_commits_with_many_writers_savepoints_and_leaders_that_change(place: Place) -> None:
+def test_order_follows_commits_across_writers_savepoints_and_leader_changes(place: Place) -> None:
     place.run(
         "CREATE TABLE document (id int PRIMARY KEY, text text NOT NULL)",
         "INSERT INTO document SELECT n, '' FROM generate_series(0, 2) n",

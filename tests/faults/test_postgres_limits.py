@@ -33,7 +33,7 @@ def small_place() -> Iterator[Place]:
         yield place
 
 
-def test_a_full_disk_refuses_changes_and_all_goes_on_when_there_is_room(small_place: Place) -> None:
+def test_full_disk_refuses_changes_until_there_is_room(small_place: Place) -> None:
     caller = small_place.caller()
     caller.enqueue(job("running"))
     assert caller.start() == ["running"]
@@ -65,7 +65,7 @@ def fill_up(caller: Caller) -> list[str]:
 # --- rights that come and go ------------------------------------------------------------------------------------------
 
 
-def test_a_primary_that_is_read_only_for_a_while_refuses_changes_and_goes_on(place: Place) -> None:
+def test_read_only_primary_refuses_changes_until_it_is_writable(place: Place) -> None:
     caller = place.caller()
     caller.enqueue(job("before"))
     with read_only(place):
@@ -100,7 +100,7 @@ LIMITS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_time
 
 
 @pytest.mark.parametrize("options", [(), ("pooled=1",)])
-def test_limits_of_time_of_a_database_refuse_or_end_nothing_by_halves(place: Place, options: tuple[str, ...]) -> None:
+def test_database_timeouts_leave_no_partial_change(place: Place, options: tuple[str, ...]) -> None:
     """A store has limits of its own; behind a pooler, where those of the database count, each error is ours."""
     place.lead().release()
     for limit in LIMITS:

@@ -160,7 +160,7 @@ def break_things(place: Place, rng: random.Random, ends: threading.Event) -> Non
             place.server.restart(signal.SIGQUIT if move < 0.85 else signal.SIGINT)
 
 
-def test_each_committed_job_is_written_once_and_nothing_that_was_acknowledged_is_lost() -> None:
+def test_each_committed_job_is_written_once_and_none_is_lost() -> None:
     seed = random.randrange(2**32)
     rng = random.Random(seed)
     # A crash loses what was written without waiting for the disk: the end of the journal.

@@ -49,7 +49,7 @@ def open_store(namespace: str, budget: int = 1000) -> RedisBackend:
     return RedisBackend(parse_url(shared_server().url), options, budget=budget)
 
 
-def test_a_prune_whose_process_is_killed_in_the_middle_is_taken_up_by_another() -> None:
+def test_prune_of_a_killed_process_is_resumed_by_another() -> None:
     namespace = new_namespace()
     # With one unit of budget what was canceled waits to be dropped.
     store = open_store(namespace, budget=1)

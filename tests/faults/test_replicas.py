@@ -174,7 +174,7 @@ def leader_of(pair: Pair) -> int | None:
 
 
 @pytest.mark.nightly
-def test_a_leader_that_stayed_with_the_old_primary_is_a_guest_once_it_meets_the_new_one(pair: Pair) -> None:
+def test_leader_left_on_the_old_primary_becomes_a_guest(pair: Pair) -> None:
     """Two primaries at once are two histories, of which one is left: what was answered by the other is gone with it."""
     sched = pair.scheduler()
     kept = [sched.jobs["edit"].enqueue_sync("d", n) for n in range(3)]
@@ -198,7 +198,7 @@ def test_a_leader_that_stayed_with_the_old_primary_is_a_guest_once_it_meets_the_
 
 
 @pytest.mark.nightly
-def test_a_replica_alone_is_refused_and_passed_over_beside_its_primary(pair: Pair) -> None:
+def test_single_replica_is_refused_and_skipped_beside_its_primary(pair: Pair) -> None:
     with pytest.raises(BackendUnavailableError, match="is a replica, which takes no changes"):
         Scheduler(pair.replica.url).stats_sync()
     pair.proxies.reverse()

@@ -58,9 +58,7 @@ def workers(url: str, tmp_path: Path) -> Iterator[Workers]:
     there.end()
 
 
-def test_of_three_processes_one_fires_each_of_200_due_times_though_one_is_killed(
-    url: str, workers: Workers, tmp_path: Path
-) -> None:
+def test_three_processes_fire_each_due_time_once_despite_a_kill(url: str, workers: Workers, tmp_path: Path) -> None:
     random = Random(1)
     clock = FileClock(tmp_path / "now")
     sched = scheduler(url, clock)

@@ -92,15 +92,13 @@ def check_restarts(server: Server, namespace: str, lines: Path, downtimes: list[
     figures(row, restarts=len(downtimes), asked_again=len(both.history.unknown), resumed_s=round(worst_s, 2), **facts)
 
 
-def test_a_server_that_is_killed_and_keeps_its_data_loses_nothing_acknowledged(
+def test_killed_server_with_data_loses_nothing_acknowledged(
     start_server: StartServer, namespace: str, lines: Path
 ) -> None:
     check_restarts(start_server(**ALWAYS), namespace, lines, [0, 0.3, 1.5], gracefully=False)
 
 
-def test_a_server_that_is_shut_down_and_started_again_loses_nothing(
-    start_server: StartServer, namespace: str, lines: Path
-) -> None:
+def test_server_restart_after_shutdown_loses_nothing(start_server: StartServer, namespace: str, lines: Path) -> None:
     check_restarts(start_server(**EVERYSEC), namespace, lines, [0, 0.5], gracefully=True)
 
 
@@ -143,14 +141,14 @@ def check_restart_empty(both: WorkerAndProducer, caplog: pytest.LogCaptureFixtur
     figures("F-02", **both.close(one_history=False))
 
 
-def test_a_server_that_lost_everything_is_worked_for_again_and_tokens_still_grow(
+def test_workers_resume_on_an_emptied_server_with_growing_tokens(
     start_server: StartServer, namespace: str, lines: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = start_server()
     check_restart_empty(WorkerAndProducer(server, server.url, namespace, lines), caplog)
 
 
-def test_a_primary_that_comes_back_empty_wipes_its_replica_and_workers_go_on(
+def test_empty_primary_wipes_its_replica_and_workers_go_on(
     start_server: StartServer, namespace: str, lines: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # F-28. The replica is as empty as its primary afterwards: with this setting a replica is no copy.
@@ -161,9 +159,7 @@ def test_a_primary_that_comes_back_empty_wipes_its_replica_and_workers_go_on(
     checks.until_sync(lambda: replica.call("DBSIZE") == server.call("DBSIZE"), "the replica follows")
 
 
-def test_tokens_do_not_repeat_within_the_second_in_which_everything_was_lost(
-    start_server: StartServer, namespace: str
-) -> None:
+def test_tokens_do_not_repeat_within_the_second_of_a_loss(start_server: StartServer, namespace: str) -> None:
     server = start_server()
     tokens = []
     for _ in range(20):
@@ -302,9 +298,7 @@ def check_truncations(server: Server, namespace: str, cuts: int) -> None:
     figures("F-08", cuts=cuts, operations=max(states), prefixes_seen=len(found), inconsistent=0)
 
 
-def test_an_append_only_file_that_ends_anywhere_is_a_whole_prefix_of_the_history(
-    start_server: StartServer, namespace: str
-) -> None:
+def test_truncated_append_only_file_is_a_prefix_of_the_history(start_server: StartServer, namespace: str) -> None:
     check_truncations(start_server(appendonly="yes", appendfsync="no"), namespace, thorough(20, quick=6))
 
 
@@ -331,16 +325,14 @@ def check_refused(
     store.close_sync()
 
 
-def test_a_server_that_may_evict_is_refused_by_the_name_of_the_setting(
-    start_server: StartServer, namespace: str
-) -> None:
+def test_evicting_server_is_refused_by_the_name_of_its_setting(start_server: StartServer, namespace: str) -> None:
     server = start_server(maxmemory_policy="allkeys-lru")
     submissions = tuple(op.Enqueue((checks.job(job_id),)) for job_id in "ab")
     check_refused(server.url, namespace, "maxmemory-policy", "allkeys-lru", "noeviction", operations=submissions)
     assert server.call("DBSIZE") == 0
 
 
-def test_a_replica_is_refused_by_its_role_once_no_primary_was_found(
+def test_replica_is_refused_by_role_without_a_primary(
     start_server: StartServer, redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.2)
@@ -348,7 +340,7 @@ def test_a_replica_is_refused_by_its_role_once_no_primary_was_found(
     check_refused(replica.url, namespace, "role", "replica")
 
 
-def test_a_server_that_is_too_old_is_refused_by_its_version(
+def test_too_old_server_is_refused_by_its_version(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(examination, "VERSION_LEAST", (99, 0, 0))
@@ -356,7 +348,7 @@ def test_a_server_that_is_too_old_is_refused_by_its_version(
 
 
 @pytest.mark.parametrize("key", [key.name for key in keys.KEYS if not key.is_prefix])
-def test_a_key_of_the_wrong_type_is_refused_by_its_name(redis_server: Server, namespace: str, key: str) -> None:
+def test_key_of_a_wrong_type_is_refused_by_name(redis_server: Server, namespace: str, key: str) -> None:
     redis_key = keys.redis_key(namespace, key)
     redis_server.client().set(redis_key, "foreign")
     check_refused(redis_server.url, namespace, redis_key, error=CorruptStateError)
@@ -387,7 +379,7 @@ def test_evicting_server_finishes_running_jobs_and_begins_none(start_server: Sta
     new.close_sync()
 
 
-async def test_a_policy_that_is_changed_at_run_time_stops_the_worker_until_it_is_changed_back(
+async def test_eviction_policy_set_at_runtime_stops_claims_until_reverted(
     start_server: StartServer,
     namespace: str,
     lines: Path,
@@ -416,7 +408,7 @@ async def test_a_policy_that_is_changed_at_run_time_stops_the_worker_until_it_is
     figures("F-22", flipped=1, **both.close())
 
 
-def test_a_key_deleted_by_hand_is_an_error_of_the_store_at_worst(redis_server: Server, namespace: str) -> None:
+def test_key_deleted_by_hand_raises_a_store_error_at_worst(redis_server: Server, namespace: str) -> None:
     # The doctor has tests of its own; here a damaged store may only cause typed errors.
     answers: dict[str, set[str]] = {}
     for number, key in enumerate(key for key in keys.KEYS if key.name != "wake:timer"):
@@ -667,7 +659,7 @@ async def test_partial_results_that_a_full_server_refuses_hold_up_nothing(
 # --- replicas that are missing ---------------------------------------------------------------------------------------
 
 
-def test_a_primary_without_its_replicas_writes_nothing_and_workers_stop_their_jobs_in_time(
+def test_primary_without_replicas_refuses_writes_and_workers_stop_in_time(
     start_server: StartServer, namespace: str, lines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.3)

@@ -126,9 +126,7 @@ def end_by(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_the_lead_passes_to_another_release_and_back_while_workers_of_both_run_jobs(
-    world: World, how: signal.Signals
-) -> None:
+def test_lead_passes_between_releases_while_workers_of_both_run(world: World, how: signal.Signals) -> None:
     first = world.start("lead", "A")
     world.until_leads(first)
     for release in "AAB":
@@ -153,7 +151,7 @@ def test_the_lead_passes_to_another_release_and_back_while_workers_of_both_run_j
     check(world.log, ROUNDS)
 
 
-def test_a_process_without_a_worker_leaves_the_lead_to_a_worker_of_another_release(world: World) -> None:
+def test_process_without_worker_leaves_the_lead_to_another_release(world: World) -> None:
     for n in range(3):
         world.submit(n)
     assert world.leader() == os.getpid()

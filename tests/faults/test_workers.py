@@ -154,7 +154,7 @@ def test_two_hundred_killed_workers_lose_no_job(site: Site) -> None:
     check_kills(site, 100, 100)
 
 
-def test_a_caller_of_exclusive_that_dies_leaves_the_place_to_others(site: Site) -> None:
+def test_dead_caller_of_exclusive_leaves_its_place_to_others(site: Site) -> None:
     crew = site.crew
     holder = crew.caller("doc")
     crew.wait_for("holds", pid=holder.pid)
@@ -236,7 +236,7 @@ def test_a_worker_frozen_for_long_that_comes_back_changes_nothing(site: Site) ->
     check_zombie(site, LEASE_S + 5)
 
 
-def test_a_late_token_is_refused_by_every_operation_of_a_worker(site: Site) -> None:
+def test_late_token_is_refused_by_every_worker_operation(site: Site) -> None:
     store = site.made.sched.backend
     site.enqueue("work", "j", path=["doc"])
     old = store.call_sync(op.Exchange("w1", limit=1, lease_ms=100)).grants[0]
@@ -306,7 +306,7 @@ def test_a_regular_expression_that_does_not_end_keeps_its_lease(site: Site) -> N
 # --- poisoned --------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_kills_its_workers_fails_after_three_and_the_others_go_on(site: Site) -> None:
+def test_job_that_kills_its_workers_fails_after_three_losses(site: Site) -> None:
     crew = site.crew
     site.enqueue("poison", "poison", path=["doc"])
     for number in range(3):

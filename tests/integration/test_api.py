@@ -155,7 +155,7 @@ def test_a_scheduler_connects_on_first_use() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["nowhere", "mysql"])
-def test_url_of_a_scheme_without_a_backend_is_refused_at_once(scheme: str) -> None:
+def test_url_of_an_unknown_scheme_is_refused_at_once(scheme: str) -> None:
     with pytest.raises(InvalidJobError, match=rf"no backend serves '{scheme}'; known are .*memory") as caught:
         Scheduler(f"{scheme}://ann:secret@host/queue")
     assert "secret" not in str(caught.value)
@@ -210,7 +210,7 @@ def test_two_schedulers_on_memory_are_separate_stores() -> None:
     assert (one.stats_sync().unfinished, two.stats_sync().unfinished) == (1, 0)
 
 
-async def test_a_second_one_in_memory_that_runs_a_worker_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_second_memory_scheduler_with_a_worker_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     def told() -> list[str]:
         return [record.message for record in caplog.records if vars(record).get("event") == "worker.two_memories"]
 
@@ -262,7 +262,7 @@ async def test_many_calls_are_enqueued_in_order() -> None:
     assert await work.enqueue_many([]) == []
 
 
-async def test_calls_made_by_the_job_are_checked_where_they_are_made() -> None:
+async def test_calls_of_a_job_are_checked_at_the_call() -> None:
     sched, _ = scheduler()
     work = make_job(sched)
     handles = await work.using(user="ann").enqueue_many([work.call("a", 1), work.call(doc="b", n=2), ("c",)])
@@ -297,7 +297,7 @@ async def test_many_deep_places_are_several_submissions_too() -> None:
 
 @for_each("bad", [(1,), (), ("a", 1, 2), {"x": 1}, "a", None, ["a"], ("a", {1}), ("",), 5])
 @for_each("before", [3, 1_200])
-def test_a_bad_call_in_the_middle_is_named_and_nothing_is_enqueued(bad: Any, before: int) -> None:
+def test_bad_call_in_a_bulk_is_named_and_enqueues_nothing(bad: Any, before: int) -> None:
     sched, _ = scheduler()
 
     @sched.job(queue_hint=["{doc}"])
@@ -476,7 +476,7 @@ def test_an_int_names_a_place_as_its_text() -> None:
         work.using(check_arguments=False).spec(7.5)  # type: ignore[arg-type]
 
 
-def test_a_later_delay_takes_the_place_of_a_time_and_the_other_way_round() -> None:
+def test_delay_and_time_replace_each_other() -> None:
     sched, _ = scheduler()
     work = make_job(sched)
     when = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
@@ -598,7 +598,7 @@ async def test_a_canceled_jobs_result_raises_with_the_cause() -> None:
     assert caught.value.cause == "not wanted"
 
 
-async def test_a_result_not_there_in_time_is_a_timeout_and_the_job_goes_on() -> None:
+async def test_late_result_raises_a_timeout_and_the_job_continues() -> None:
     sched, _ = scheduler()
     handle = await make_job(sched).enqueue("a")
     for timeout in (0, 0.001, dt.timedelta(milliseconds=1)):
@@ -787,7 +787,7 @@ async def test_hooks_see_each_attempt() -> None:
     assert before.__name__ == "before"
 
 
-async def test_a_before_hook_that_raises_fails_the_attempt_and_the_handler_is_not_called() -> None:
+async def test_raising_before_hook_fails_the_attempt_without_the_handler() -> None:
     sched, _ = scheduler()
     called: list[str] = []
 
@@ -852,7 +852,7 @@ async def test_lifespan_without_workers_runs_none() -> None:
         assert await handle.result() == "a0"
 
 
-async def test_a_scheduler_is_its_own_context_and_opens_anew_after_close() -> None:
+async def test_scheduler_is_its_own_context_and_reopens_after_close() -> None:
     sched, _ = scheduler()
     async with sched as same:
         assert same is sched

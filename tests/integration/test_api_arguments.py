@@ -143,7 +143,7 @@ ITERABLES: dict[str, tuple[int, Callable[[Any], Any]]] = {
 
 
 @for_each("name", ITERABLES)
-def test_an_endless_iterator_is_read_to_one_more_than_the_limit(name: str) -> None:
+def test_endless_iterator_is_read_one_beyond_the_limit(name: str) -> None:
     limit, call = ITERABLES[name]
     items = Endless()
     with pytest.raises(InvalidJobError, match=f"more than {limit} in one call, limit {limit}"):
@@ -186,7 +186,7 @@ def test_jobs_are_read_up_to_so_many_bytes(name: str, monkeypatch: pytest.Monkey
     assert items.read <= 5001
 
 
-def test_an_endless_list_is_read_to_one_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_list_is_read_one_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuehint.values.spec.DEPENDENCIES_MAX", 1000)
     ids = EndlessList("a")
     with pytest.raises(InvalidJobError, match="depends_on names more than 1000 jobs, limit 1000"):
@@ -203,7 +203,7 @@ def test_an_endless_list_is_read_to_one_more_than_the_limit(monkeypatch: pytest.
     assert [each.endless.read for each in (ids, edges, pointers, segments)] == [1001, 1001, 1001, 65]
 
 
-def test_an_endless_mapping_is_read_to_one_more_than_the_limit() -> None:
+def test_endless_mapping_is_read_one_beyond_the_limit() -> None:
     from collections.abc import Mapping
 
     class EndlessMapping(Mapping[str, int]):

@@ -205,7 +205,7 @@ def test_a_time_in_the_past_is_now(value: dt.datetime) -> None:
     assert handle.state_sync() is JobState.QUEUED
 
 
-def test_a_time_in_a_gap_or_a_fold_goes_through_utc() -> None:
+def test_time_in_a_gap_or_fold_is_converted_by_utc() -> None:
     paris = ZoneInfo("Europe/Paris")
     work = job()
 
@@ -365,7 +365,7 @@ def test_url_without_a_backend_is_refused_at_once(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "ann:hunter2", "\x00"])
-def test_a_url_without_slashes_that_nobody_serves_is_refused_at_once(url: str) -> None:
+def test_url_without_slashes_of_an_unknown_scheme_is_refused(url: str) -> None:
     assert "hunter2" not in refused(lambda: Scheduler(url), "url", "known are")
 
 
@@ -393,7 +393,7 @@ def test_retention_of_another_type_is_refused_and_one_is_taken() -> None:
     ],
     ids=lambda value: repr(value)[:30] if not isinstance(value, int) else "int",
 )
-def test_an_argument_that_is_no_json_is_refused_by_every_way_in(value: Any, words: str) -> None:
+def test_non_json_argument_is_refused_by_every_call(value: Any, words: str) -> None:
     sched, _ = scheduler()
     work = job(sched)
     ways: list[Callable[[], Any]] = [
@@ -520,7 +520,7 @@ def named_erase(doc: str) -> None: ...
 
 
 @pytest.mark.parametrize("chain", [1, None, "yes"])
-def test_a_chain_that_is_neither_true_nor_false_is_refused_before_the_job_is_looked_up(chain: Any) -> None:
+def test_non_bool_chain_is_refused_before_the_lookup(chain: Any) -> None:
     sched, _ = scheduler()
     with pytest.raises(QueueHintError, match=f"chain must be bool, got {type(chain).__name__}"):
         sched.handle("unknown").why_sync(chain=chain)

@@ -37,7 +37,7 @@ async def test_drain_after_its_timeout_releases_its_own_running_jobs() -> None:
     assert (record.state, record.attempts) == (JobState.QUEUED, 0)
 
 
-async def test_a_handler_that_raises_after_it_was_asked_to_stop_has_not_failed() -> None:
+async def test_handler_that_raises_after_a_stop_request_has_not_failed() -> None:
     sched, _ = scheduler()
     entered = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ async def test_a_caller_of_exclusive_hears_why_it_was_canceled() -> None:
             await waiting
 
 
-async def test_a_child_keeps_the_id_it_was_given_and_a_long_one_is_still_an_id() -> None:
+async def test_child_keeps_its_given_id_however_long() -> None:
     sched, _ = scheduler()
 
     @sched.job
@@ -85,7 +85,7 @@ async def test_a_child_keeps_the_id_it_was_given_and_a_long_one_is_still_an_id()
     assert len(derived) == 64
 
 
-async def test_arguments_that_cannot_be_read_fail_at_once_and_the_handlers_own_errors_do_not() -> None:
+async def test_unreadable_arguments_fail_at_once_and_handler_errors_do_not() -> None:
     sched, _ = scheduler()
 
     @sched.job(max_attempts=2)
@@ -119,7 +119,7 @@ def test_retention_is_given_in_durations() -> None:
         Retention(failed=-1)
 
 
-async def test_a_producer_in_a_loop_does_not_starve_the_workers_on_its_own_loop() -> None:
+async def test_looping_producer_does_not_starve_workers_on_its_loop() -> None:
     sched, _ = scheduler()
     seen: list[int] = []
 

@@ -59,7 +59,7 @@ def local_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", [None, [], ["b"]])
 @pytest.mark.parametrize("include_scheduled", [False, True])
-async def test_drain_on_a_store_of_this_process_ends_with_the_last_job(
+async def test_drain_on_a_local_store_ends_with_the_last_job(
     local_url: str, path: list[str] | None, include_scheduled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing is asked a second time before the test has failed.
@@ -163,7 +163,7 @@ async def test_drain_goes_on_without_a_worker_that_leaves() -> None:
     assert len(gate.entered) == 3
 
 
-async def test_drain_does_not_wait_for_the_last_jobs_of_a_worker_that_stops() -> None:
+async def test_drain_does_not_wait_for_jobs_of_a_stopping_worker() -> None:
     sched, _ = scheduler()
     gate = Gate()
 
@@ -308,7 +308,7 @@ async def test_a_full_worker_still_serves_its_pool() -> None:
 @pytest.mark.parametrize(
     "call", ["result", "result_sync", "drain", "drain_sync", "exclusive", "exclusive_sync", "events", "third"]
 )
-async def test_a_handler_that_waits_for_a_job_is_refused_at_once(kind: str, call: str) -> None:
+async def test_handler_that_waits_for_a_job_is_refused_at_once(kind: str, call: str) -> None:
     sched, _ = scheduler()
     work = make_job(sched)
     # Behind the handler's own path, on another, and behind a third job: every wait may close a cycle.

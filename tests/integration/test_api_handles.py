@@ -88,7 +88,7 @@ def test_a_handle_of_elsewhere_is_refused_wherever_one_is_taken(pair: Pair) -> N
     assert ours.sched.stats_sync().states[JobState.QUEUED] == 3
 
 
-def test_a_node_of_elsewhere_is_refused_and_one_that_is_no_job_yet(pair: Pair) -> None:
+def test_foreign_or_unsubmitted_node_is_refused(pair: Pair) -> None:
     theirs, ours, why = pair
     with theirs.sched.flow_sync() as flow:
         node = flow.add(theirs.job)
@@ -115,7 +115,7 @@ def test_a_job_does_not_wait_for_children_of_elsewhere(pair: Pair) -> None:
 
 
 @pytest.mark.redis
-def test_a_handle_of_another_scheduler_on_the_same_store_is_as_good(namespace: str) -> None:
+def test_handle_of_another_scheduler_on_the_store_is_accepted(namespace: str) -> None:
     url = shared_server().url
     one = Shop(url, namespace)
     other = Shop(url.replace("127.0.0.1", "localhost") + f"?namespace={namespace}")
@@ -128,7 +128,7 @@ def test_a_handle_of_another_scheduler_on_the_same_store_is_as_good(namespace: s
     other.sched.close_sync()
 
 
-def test_a_handle_stays_one_of_its_scheduler_whatever_store_that_has_meanwhile() -> None:
+def test_handle_stays_with_its_scheduler_after_a_change_of_store() -> None:
     shop = Shop("memory://")
     handle = shop.sched.handle("x")
     with on_memory(shop.sched):
@@ -136,7 +136,7 @@ def test_a_handle_stays_one_of_its_scheduler_whatever_store_that_has_meanwhile()
         assert shop.sched.cancel_sync([handle]) == [True]
 
 
-def test_a_backend_that_says_nothing_of_itself_is_a_store_of_its_own() -> None:
+def test_backend_without_an_identity_is_a_separate_store() -> None:
     class Bare:
         """Has the methods of a backend, and inherits from nothing."""
 

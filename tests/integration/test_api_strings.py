@@ -68,7 +68,7 @@ def test_processes_that_mean_one_namespace_meet(redis_url: str, namespace: str) 
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: type(text).__name__)
-def test_the_reason_of_a_cancellation_is_the_text_that_was_checked(url: str, text: Any) -> None:
+def test_reason_of_a_cancellation_is_the_checked_text(url: str, text: Any) -> None:
     with_store = Scheduler(url)
     job = with_store.job(name="job")(lambda: None)
     ways: list[Callable[[Any], Any]] = [
@@ -91,7 +91,7 @@ def test_the_reason_of_a_cancellation_is_the_text_that_was_checked(url: str, tex
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: type(text).__name__)
-def test_names_of_jobs_in_flows_are_looked_up_by_their_text(text: Any) -> None:
+def test_jobs_in_flows_are_looked_up_by_text(text: Any) -> None:
     sched, _ = scheduler()
     job = sched.job(name="job")(lambda: None)
     with sched.flow_sync("flow") as flow:

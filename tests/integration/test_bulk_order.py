@@ -52,7 +52,7 @@ async def test_redrive_of_a_large_path_keeps_the_order_of_enqueue(url: str) -> N
     await sched.close()
 
 
-async def test_redrive_of_a_path_up_to_a_limit_takes_the_first_listed(url: str) -> None:
+async def test_limited_redrive_of_a_path_takes_the_first_listed(url: str) -> None:
     sched = Scheduler(url)
     _, ran = await fill(sched, 9)
     assert await sched.dead.redrive(path=["doc"], limit=4) == 4

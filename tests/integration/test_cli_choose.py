@@ -44,7 +44,7 @@ def ids(listing: str) -> list[str]:
     return [line.split("\t")[0] for line in listing.splitlines()]
 
 
-def test_the_jobs_of_a_flow_are_listed_redriven_given_up_and_canceled(system: System) -> None:
+def test_flow_jobs_are_listed_redriven_discarded_and_canceled(system: System) -> None:
     flow = fail_some(system)
     assert set(ids(system.ok("ls", "--flow", flow))) == {"a", "b"}
     assert ids(system.ok("ls", "--flow", flow, "--state", "failed,finished")) == ["a"]
@@ -173,7 +173,7 @@ def test_list_shows_task_and_place_first_and_hides_defaults(system: System) -> N
     assert [len(line.split("\t")) for line in grid.lines()] == [11] * 3, "programs get all columns"
 
 
-def test_the_key_of_a_table_is_shown_whole_wherever_it_stands_and_other_ids_by_their_ends() -> None:
+def test_key_of_a_table_is_whole_and_other_ids_abbreviated() -> None:
     rows = [(cell("01a2060088e6000579e9c36961d5"), cell("edit"), cell("a long message"))]
     grid = Grid(("id", "task", "error"), rows, shown=("task", "error", "id"), key="id")
     assert drawn(grid, 60)[1] == "edit  a long message  01a2060088e6000579e9c36961d5"

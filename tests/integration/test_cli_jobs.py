@@ -39,7 +39,7 @@ def system(namespace: str) -> Iterator[System]:
 # --- one job ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_is_shown_with_its_errors_its_log_and_its_result(system: System) -> None:
+def test_job_is_shown_with_errors_log_and_result(system: System) -> None:
     system.enqueue("edit", "doc1", "intro", "secret", id="a", user="ann", service="docs")
     (grant,) = system.claim()
     system.note(grant, "one", "two")
@@ -240,7 +240,7 @@ def test_tree_shows_running_and_waiting_jobs_by_place(system: System) -> None:
     assert system.ok("tree", r"doc1:a\:b") == "doc1:a\\:b  1 next\n"
 
 
-def test_a_tree_in_pages_says_how_to_go_on_and_longest_lines_come_first(system: System) -> None:
+def test_paged_tree_prints_its_next_command_and_longest_lines_first(system: System) -> None:
     for section, jobs in {"a b": 1, "body": 2, "intro": 4, "notes": 3}.items():
         for _ in range(jobs):
             system.enqueue("edit", "doc1", section)
@@ -437,7 +437,7 @@ def test_a_job_is_enqueued_from_the_shell(system: System) -> None:
     assert sum(system.sched.stats_sync().states.values()) == 2
 
 
-def test_a_job_of_an_application_is_checked_and_has_its_place(
+def test_job_of_an_application_is_checked_and_placed(
     system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -517,7 +517,7 @@ def test_the_dead_are_listed_redriven_and_given_up(system: System) -> None:
     assert system.ok("dead", "ls") == ""
 
 
-def test_stored_steps_are_shown_and_kept_or_dropped_when_a_job_is_redriven(system: System) -> None:
+def test_stored_steps_are_shown_and_kept_or_dropped_at_redrive(system: System) -> None:
     for name in "ab":
         system.enqueue("edit", "doc1", name, id=name)
     for grant in system.claim(2):
@@ -589,7 +589,7 @@ def test_a_command_without_a_store_asks_for_one(monkeypatch: pytest.MonkeyPatch)
     assert "a store is required" in result.output
 
 
-def test_a_store_that_does_not_answer_ends_a_command_with_3_and_keeps_its_password(
+def test_unavailable_store_exits_with_3_and_hides_its_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.1)
@@ -623,7 +623,7 @@ def test_missing_job_exits_with_1(system: System) -> None:
 # --- in a terminal ---------------------------------------------------------------------------------------------------
 
 
-def test_a_narrow_table_leaves_out_its_last_columns_and_never_cuts_its_first() -> None:
+def test_narrow_table_omits_last_columns_and_never_cuts_the_first() -> None:
     grid = Grid(("id", "task", "error"), [(cell("0123456789"), cell("edit"), cell("something is missing"))])
 
     assert drawn(grid, 40) == ["id          task  error", "0123456789  edit  something is missing"]
@@ -633,7 +633,7 @@ def test_a_narrow_table_leaves_out_its_last_columns_and_never_cuts_its_first() -
     assert drawn(Grid(("id",), []), 40) == ["id"]
 
 
-def test_a_narrow_tree_is_cut_and_a_narrow_text_goes_on_below() -> None:
+def test_narrow_tree_is_cut_and_narrow_text_wraps() -> None:
     tree = branches([(0, cell("root")), (1, cell("a very long name"))], "utf-8")
 
     assert drawn(tree, 12) == ["root", "└── a very …"]

@@ -157,13 +157,13 @@ def test_drop_keeps_foreign_objects_of_the_schema(place: Place) -> None:
 
 
 @pytest.mark.parametrize("command", ["ddl", "migrate", "drop"])
-def test_a_wrong_url_is_a_wrong_use_and_its_password_is_not_shown(command: str) -> None:
+def test_malformed_url_is_a_usage_error_without_its_password(command: str) -> None:
     refused = run(command, "postgresql://ann:secret@db/app?schema=Jobs")
     assert refused.exit_code == 2
     assert "schema must be" in refused.stderr
     assert "secret" not in refused.output
 
 
-def test_a_server_that_cannot_be_reached_ends_a_command_with_3(place: Place) -> None:
+def test_unreachable_server_exits_with_3(place: Place) -> None:
     refused = run("migrate", place.server.url_of("no_such_database"))
     assert (refused.exit_code, "does not exist" in refused.stderr) == (3, True)

@@ -49,7 +49,7 @@ async def wait() -> str:
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("is_repaired", [False, pytest.param(True, marks=pytest.mark.nightly)])
-def test_a_worker_that_reloads_lets_jobs_end_and_survives_code_that_cannot_be_imported(
+def test_reloading_worker_finishes_jobs_and_survives_import_errors(
     redis_server: Server, tmp_path: Path, is_repaired: bool
 ) -> None:
     rates, log = tmp_path / "rates.py", tmp_path / "log"
@@ -176,7 +176,7 @@ def test_a_file_that_is_written_touched_or_replaced_has_changed(
     assert watch.changed == str(file)
 
 
-def test_a_file_that_is_gone_has_changed_once_it_is_there_again(tmp_path: Path) -> None:
+def test_removed_file_has_changed_once_it_returns(tmp_path: Path) -> None:
     (file := tmp_path / "ours.py").touch()
     watch = SourceWatch({"ours": module(file)})
     watch.take()
@@ -187,7 +187,7 @@ def test_a_file_that_is_gone_has_changed_once_it_is_there_again(tmp_path: Path) 
     assert watch.find([]) == str(file)
 
 
-def test_a_file_written_after_its_import_and_before_the_watch_has_changed(tmp_path: Path) -> None:
+def test_file_written_between_import_and_watch_has_changed(tmp_path: Path) -> None:
     (file := tmp_path / "ours.py").touch()
     os.utime(file, (1, 1))
     watch = SourceWatch({"ours": module(file)})
@@ -198,7 +198,7 @@ def test_a_file_written_after_its_import_and_before_the_watch_has_changed(tmp_pa
 
 
 @pytest.mark.parametrize("written_s", [1, 1 << 40])
-def test_a_file_written_before_its_import_or_in_the_future_has_not_changed(tmp_path: Path, written_s: int) -> None:
+def test_file_written_before_import_or_in_the_future_is_unchanged(tmp_path: Path, written_s: int) -> None:
     (file := tmp_path / "ours.py").touch()
     os.utime(file, (written_s, written_s))
     watch = SourceWatch({"ours": module(file)})
@@ -228,7 +228,7 @@ def test_a_module_that_is_imported_later_is_watched_too(tmp_path: Path, monkeypa
     assert watch.changed == str(file)
 
 
-def test_a_file_in_a_linked_folder_is_watched_by_both_names(tmp_path: Path) -> None:
+def test_file_in_a_linked_folder_is_watched_by_both_names(tmp_path: Path) -> None:
     (folder := tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(folder)
     (file := folder / "ours.py").touch()
@@ -238,7 +238,7 @@ def test_a_file_in_a_linked_folder_is_watched_by_both_names(tmp_path: Path) -> N
     assert watch.find([file]) == watch.find([tmp_path / "link" / "ours.py"]) == str(tmp_path / "link" / "ours.py")
 
 
-def test_a_worker_without_the_library_names_the_extra_before_anything_starts(
+def test_missing_reload_library_names_the_extra_before_any_start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(reload, "find_spec", lambda _name: None)
@@ -264,7 +264,7 @@ def test_files_of_a_failed_import_are_watched(tmp_path: Path, monkeypatch: pytes
     assert names - {Path(__file__).name} == {"outer_of_failed.py", "inner_of_failed.py"}
 
 
-def test_a_wait_for_a_change_ends_when_it_is_told_to(tmp_path: Path) -> None:
+def test_wait_for_a_change_ends_on_request(tmp_path: Path) -> None:
     (file := tmp_path / "ours.py").touch()
     watch = SourceWatch({"ours": module(file)})
     watch.take()
@@ -273,7 +273,7 @@ def test_a_wait_for_a_change_ends_when_it_is_told_to(tmp_path: Path) -> None:
     assert watch.changed is None
 
 
-def test_the_thread_of_a_watch_has_ended_when_the_watch_has(tmp_path: Path) -> None:
+def test_watch_thread_ends_with_its_watch(tmp_path: Path) -> None:
     (file := tmp_path / "ours.py").touch()
     watch = SourceWatch({"ours": module(file)})
     watch.start(lambda _file: None)
@@ -281,7 +281,7 @@ def test_the_thread_of_a_watch_has_ended_when_the_watch_has(tmp_path: Path) -> N
     assert [thread.name for thread in threading.enumerate() if thread.name == "queuehint-reload"] == []
 
 
-def test_a_repaired_file_ends_the_process_that_could_not_import_it(
+def test_repaired_file_ends_the_process_that_failed_to_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (file := tmp_path / "ours.py").touch()

@@ -91,14 +91,14 @@ def test_a_password_is_shown_nowhere(words: list[str], url: str) -> None:
 
 
 @pytest.mark.parametrize("words", [["{}"], ["stats", "{}"], ["limits", "{}"], ["ls", "{}"], STATES])
-def test_a_url_where_none_belongs_is_answered_with_where_it_does(words: list[str]) -> None:
+def test_misplaced_url_is_answered_with_the_right_option(words: list[str]) -> None:
     result = run(*[word.format(URL) for word in words])
     assert "--target" in told(result)
     assert "***@127.0.0.1:1/0" in told(result)
 
 
 @for_each("command", [command for commands in PANELS.values() for command in commands])
-def test_every_command_that_is_given_a_url_too_many_says_no_password(command: object) -> None:
+def test_commands_with_an_excess_url_hide_its_password(command: object) -> None:
     name = getattr(command, "__name__", "").replace("_", "-")
     for words in ([name, URL, URL, URL], [name, f"--{URL}"]):
         result = run(*words)
@@ -172,7 +172,7 @@ def test_masked_text_is_not_masked_again() -> None:
 
 
 @for_each("url", [*ODD, *WITH_SECRETS])
-def test_a_message_that_quotes_a_part_of_a_url_has_no_password(url: str) -> None:
+def test_message_that_quotes_a_url_hides_its_password(url: str) -> None:
     typed._typed[:] = ["ls", "--target", url]
     parts = re.split("[:/@?#&;=,]", url)
     texts = [url, repr(url), url[url.casefold().index(SECRET.casefold()) :], *url.split("@"), *url.split("?"), *parts]

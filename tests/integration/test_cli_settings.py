@@ -54,7 +54,7 @@ def test_limits_are_set_listed_and_dropped(system: System) -> None:
     assert system.ok("limits", "set", "--max-pending", "100") == "the whole namespace: limited\n"
 
 
-def test_limits_of_a_task_and_a_pool_are_set_listed_and_dropped(system: System) -> None:
+def test_limits_of_task_and_pool_are_set_listed_and_dropped(system: System) -> None:
     for section in ("intro", "end"):
         system.enqueue("edit", "doc1", section)
     assert system.ok("limits", "set", "--task", "edit", "--most", "1") == "edit: limited\n"
@@ -189,7 +189,7 @@ def test_schedule_commands_select_by_fields_of_their_jobs(system: System) -> Non
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "run"])
-def test_a_schedule_that_is_not_there_ends_a_command_with_1(system: System, verb: str) -> None:
+def test_missing_schedule_exits_with_1(system: System, verb: str) -> None:
     result = system.run("cron", verb, "nix")
 
     assert result.exit_code == 1

@@ -129,7 +129,7 @@ def test_workers_of_several_processes_share_a_file(folder: Path) -> None:
     sched.close_sync()
 
 
-def test_the_doctor_of_a_file_names_jobs_that_wait_for_one_another_and_the_way_out(folder: Path) -> None:
+def test_file_doctor_names_a_cycle_of_jobs_and_its_remedy(folder: Path) -> None:
     sched = Scheduler(url_of(folder))
     behind = [JobSpec(id=each, task="t", depends_on=(Dependency("x"),)) for each in "abc"]
     sched.submit_sync([JobSpec(id="x", task="t"), *behind])
@@ -173,7 +173,7 @@ def test_doctor_of_a_sound_file_lists_its_checks(folder: Path) -> None:
     assert (found.exit_code, report["clean"], report["repaired"], report["unchecked"]) == (0, True, [], [])
 
 
-def test_the_doctor_of_a_file_finds_damaged_pages_and_says_that_fix_is_no_way_out(folder: Path) -> None:
+def test_file_doctor_finds_damaged_pages_and_excludes_a_fix(folder: Path) -> None:
     enqueue(folder)
     with contextlib.closing(sqlite3.connect(folder / "jobs.db", isolation_level=None)) as db:
         db.execute("CREATE TABLE more (text TEXT NOT NULL)")
@@ -188,7 +188,7 @@ def test_the_doctor_of_a_file_finds_damaged_pages_and_says_that_fix_is_no_way_ou
     assert lines[-2:] == ["nothing that --fix puts right", "1 errors, 0 warnings"]
 
 
-def test_the_doctor_makes_no_file_and_examines_one_that_is_in_use(folder: Path) -> None:
+def test_doctor_creates_no_file_and_examines_one_in_use(folder: Path) -> None:
     found = CliRunner().invoke(app, ["doctor", url_of(folder)])
     assert (found.exit_code, [each.name for each in folder.iterdir()]) == (2, ["app.py"])
     assert "there is no such file" in found.output
@@ -199,7 +199,7 @@ def test_the_doctor_makes_no_file_and_examines_one_that_is_in_use(folder: Path) 
     sched.close_sync()
 
 
-def test_a_worker_on_a_file_is_healthy_by_its_file_and_its_port(folder: Path) -> None:
+def test_worker_on_a_file_reports_health_by_file_and_port(folder: Path) -> None:
     port, file = free_port(), folder / "health"
     enqueue(folder)
     running = worker(folder, f"--health-port={port}", f"--health-file={file}")
@@ -261,7 +261,7 @@ def _withdraw_a_job(table: JobTable) -> None:
         (_withdraw_a_job, "head", "job a miscounts the gates that it waits for, or is wrongly offered"),
     ],
 )
-def test_the_doctor_of_a_file_names_gates_that_are_wrong_and_replaces_them(
+def test_file_doctor_names_and_replaces_wrong_gates(
     folder: Path, harm: Callable[[JobTable], None], kind: str, what: str
 ) -> None:
     """No operation makes them so."""
@@ -289,7 +289,7 @@ def test_the_doctor_of_a_file_names_gates_that_are_wrong_and_replaces_them(
     assert ran == [["a"], ["b"], ["c"]]
 
 
-def test_a_file_that_was_not_closed_after_a_repair_is_repaired_when_it_is_opened_again(folder: Path) -> None:
+def test_unclosed_file_is_repaired_again_when_opened(folder: Path) -> None:
     with opened(folder) as backend:
         specs = [JobSpec(id=each, task="t", claims=(Claim(("doc",)),)) for each in "abc"]
         backend.call_sync(op.Enqueue(tuple(specs)))
@@ -303,7 +303,7 @@ def test_a_file_that_was_not_closed_after_a_repair_is_repaired_when_it_is_opened
         assert diagnose(backend).is_clean
 
 
-def test_the_doctor_of_a_file_leaves_gates_where_two_jobs_run_that_conflict(folder: Path) -> None:
+def test_file_doctor_keeps_gates_while_conflicting_jobs_run(folder: Path) -> None:
     with opened(folder) as backend:
         backend.call_sync(op.Enqueue(tuple([JobSpec(id=each, task="t", claims=(Claim((each,)),)) for each in "abc"])))
         backend.call_sync(op.Exchange("w", pools=("default",), limit=2))
@@ -316,7 +316,7 @@ def test_the_doctor_of_a_file_leaves_gates_where_two_jobs_run_that_conflict(fold
         assert not report.repaired
 
 
-def test_the_doctor_of_a_file_finds_nothing_where_a_line_waits_to_be_advanced(folder: Path) -> None:
+def test_file_doctor_accepts_a_line_that_waits_to_advance(folder: Path) -> None:
     backend = SqliteBackend(parse_url(url_of(folder)), None, EngineOptions(budget=1))
     behind = [JobSpec(id=f"b{n}", task="t", claims=(Claim(("doc", str(n))),)) for n in range(3)]
     backend.call_sync(op.Enqueue((JobSpec(id="a", task="t", claims=(Claim(("doc",)),)), *behind)))

@@ -29,7 +29,7 @@ def fetch(url: str, **headers: str) -> tuple[int, Any]:
         return error.code, json.load(error)
 
 
-def test_board_of_a_file_is_served_on_a_loopback_address_alone(tmp_path: Path) -> None:
+def test_board_of_a_file_is_served_only_on_loopback(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     sched = Scheduler(url)
     sched.submit_sync([JobSpec(id="a/b", task="save")])

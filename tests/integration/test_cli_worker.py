@@ -327,7 +327,7 @@ def helpers_of(process: subprocess.Popen[bytes]) -> list[int]:
 
 
 @pytest.mark.parametrize("deployment", [REMOTE, REDIS], indirect=True)
-def test_a_worker_process_runs_jobs_in_order_until_it_is_told_to_stop(deployment: Deployment) -> None:
+def test_worker_process_runs_jobs_in_order_until_stopped(deployment: Deployment) -> None:
     process = deployment.worker("--health-file=health")
     handles = [deployment.enqueue("edit", f"d{n % 3}", n) for n in range(60)]
     assert [handle.result_sync(LIMIT_S) for handle in handles] == list(range(60))
@@ -389,7 +389,7 @@ def test_a_second_signal_gives_back_at_once(deployment: Deployment) -> None:
     assert (record.state, record.attempts, record.losses) == (QUEUED, 0, 0)
 
 
-def test_a_thread_that_does_not_end_after_a_second_signal_ends_with_its_process(deployment: Deployment) -> None:
+def test_endless_thread_ends_with_its_process_after_two_signals(deployment: Deployment) -> None:
     process = deployment.worker("--health-file=health")
     handle = deployment.enqueue("wait_in_thread", "first")
     until(deployment.notes)
@@ -411,7 +411,7 @@ ENDS = {"return": 0, "sys.exit": 7, "an exception": 1, "os._exit": 9}
 
 
 @pytest.mark.parametrize("deployment", [REDIS], indirect=True)
-def test_a_child_of_a_handler_never_comes_back_as_the_worker(deployment: Deployment) -> None:
+def test_child_of_a_handler_never_returns_as_the_worker(deployment: Deployment) -> None:
     port = free_port()
     process = deployment.worker(f"--health-port={port}")
     beside = deployment.enqueue("wait", "beside")
@@ -464,7 +464,7 @@ def test_a_worker_says_that_a_library_has_taken_its_signal(deployment: Deploymen
 
 
 @pytest.mark.parametrize("deployment", [REDIS], indirect=True)
-def test_beside_a_user_with_a_thousand_jobs_another_s_one_job_starts_soon(deployment: Deployment) -> None:
+def test_single_job_starts_soon_beside_a_thousand_of_another_user(deployment: Deployment) -> None:
     ids = [deployment.enqueue("pid", n, user="ann").id for n in range(1000)]
     workers = [deployment.worker("--concurrency=2") for _ in range(2)]
     until(lambda: deployment.sched.stats_sync().started > 8)
@@ -483,7 +483,7 @@ def test_beside_a_user_with_a_thousand_jobs_another_s_one_job_starts_soon(deploy
 
 
 @pytest.mark.parametrize("deployment", [REDIS], indirect=True)
-def test_a_worker_process_is_told_whose_jobs_to_run_and_whom_to_help(deployment: Deployment) -> None:
+def test_worker_process_accepts_users_and_users_to_help(deployment: Deployment) -> None:
     jobs = {user: deployment.enqueue("pid", n, user=user) for n, user in enumerate(("ann", "bob", "cy"))}
     process = deployment.worker("--users=ann", "--steal=bob,")
     for user in ("ann", "bob"):
@@ -508,7 +508,7 @@ def test_children_are_told_whom_to_help(deployment: Deployment) -> None:
 
 @pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`
 @pytest.mark.parametrize("task", ["hold_gil", "block_loop"])
-def test_a_handler_that_keeps_the_interpreter_to_itself_keeps_its_lease(deployment: Deployment, task: str) -> None:
+def test_handler_that_holds_the_gil_keeps_its_lease(deployment: Deployment, task: str) -> None:
     process = deployment.worker("--lease=2")
     handle = deployment.enqueue(task, 4.5)
     until(deployment.notes)
@@ -542,7 +542,7 @@ def test_unbegun_jobs_beside_gil_holding_code_run_elsewhere(deployment: Deployme
 
 
 @pytest.mark.nightly  # by day that of `tests/faults/test_workers.py`
-def test_the_jobs_of_a_worker_that_is_stopped_are_another_s_after_a_while(deployment: Deployment) -> None:
+def test_jobs_of_a_stopped_process_pass_to_another_worker(deployment: Deployment) -> None:
     process = deployment.worker("--lease=1", "--abandon-after=1")
     handle = deployment.enqueue("wait", "name")
     until(deployment.notes)
@@ -556,7 +556,7 @@ def test_the_jobs_of_a_worker_that_is_stopped_are_another_s_after_a_while(deploy
     assert handle.result_sync(LIMIT_S) == "name"
 
 
-def test_a_worker_whose_helper_dies_gets_another_and_keeps_its_leases(deployment: Deployment) -> None:
+def test_worker_with_a_dead_helper_gets_another_and_keeps_leases(deployment: Deployment) -> None:
     process = deployment.worker("--lease=1")
     handle = deployment.enqueue("wait_in_thread", "first")
     until(deployment.notes)
@@ -586,7 +586,7 @@ def test_a_worker_whose_helper_dies_gets_another_and_keeps_its_leases(deployment
     assert finish(process) == 0
 
 
-def test_the_jobs_of_a_killed_worker_are_another_s_at_once(deployment: Deployment) -> None:
+def test_jobs_of_a_killed_worker_pass_on_at_once(deployment: Deployment) -> None:
     process = deployment.worker()
     handle = deployment.enqueue("wait", "first")
     until(deployment.notes)
@@ -599,7 +599,7 @@ def test_the_jobs_of_a_killed_worker_are_another_s_at_once(deployment: Deploymen
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in helpers))
 
 
-def test_without_its_helper_too_a_killed_worker_s_jobs_are_another_s_when_the_leases_end(
+def test_jobs_of_a_killed_worker_without_helper_pass_on_later(
     deployment: Deployment,
 ) -> None:
     process = deployment.worker("--lease=1")
@@ -631,7 +631,7 @@ def test_a_job_that_kills_its_workers_is_given_up(deployment: Deployment) -> Non
 
 @pytest.mark.redis
 @pytest.mark.parametrize("how", ["refuse", pytest.param("blackhole", marks=pytest.mark.nightly)])
-def test_a_worker_that_is_cut_off_fences_itself_and_comes_back(
+def test_cut_off_worker_fences_itself_and_returns(
     tmp_path: Path, redis_server: Server, namespace: str, start_proxy: StartProxy, how: str
 ) -> None:
     proxy = start_proxy(redis_server)
@@ -666,7 +666,7 @@ def test_a_worker_that_is_cut_off_fences_itself_and_comes_back(
 # --- code that does not end --------------------------------------------------------------------------------------
 
 
-def test_a_process_with_code_that_does_not_end_lets_the_others_go_and_ends(deployment: Deployment) -> None:
+def test_process_with_endless_code_releases_other_jobs_and_ends(deployment: Deployment) -> None:
     process = deployment.worker("--abandon-after=0.3")
     stuck, other = deployment.enqueue("overrun"), deployment.enqueue("wait", "first")
     until(lambda: len(deployment.notes()) == 2)
@@ -678,7 +678,7 @@ def test_a_process_with_code_that_does_not_end_lets_the_others_go_and_ends(deplo
     assert {"job.overdue", "worker.gives_up"} <= set(deployment.events())
 
 
-def test_a_process_that_gives_up_by_itself_does_not_end_as_if_it_was_told_to(deployment: Deployment) -> None:
+def test_process_that_gives_up_exits_with_an_error(deployment: Deployment) -> None:
     # It gives up after 3.2 s, the other one would be overdue after 6.2 s: in between the first one ends.
     process = deployment.worker("--abandon-after=3")
     beside = deployment.enqueue("wait_in_thread", "beside")
@@ -693,7 +693,7 @@ def test_a_process_that_gives_up_by_itself_does_not_end_as_if_it_was_told_to(dep
     assert beside.record_sync().losses == overran.record_sync().losses == 0
 
 
-def test_a_process_that_is_stuck_in_code_that_holds_the_gil_is_killed(deployment: Deployment) -> None:
+def test_process_stuck_in_code_that_holds_the_gil_is_killed(deployment: Deployment) -> None:
     process = deployment.worker("--abandon-after=1", "--lease=1")
     handle = deployment.enqueue("hold_gil_too_long")
     assert finish(process) == -signal.SIGKILL
@@ -713,7 +713,7 @@ async def resources():
 """
 
 
-def test_several_processes_work_side_by_side_and_one_that_dies_is_replaced(deployment: Deployment) -> None:
+def test_processes_work_side_by_side_and_dead_ones_are_replaced(deployment: Deployment) -> None:
     app = APP.replace("pid(n: int)", "pid(ctx: JobContext, n: int)")
     app = app.replace("return os.getpid()\n\n@sched.job\ndef die", "return ctx.state\n\n@sched.job\ndef die")
     (deployment.folder / "app.py").write_text(app + LIFESPAN)
@@ -814,7 +814,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("APP:note", "must be a queuehint.Scheduler, got function"),
     ],
 )
-def test_a_target_that_is_no_scheduler_is_refused_with_the_reason(app: Path, target: str, says: str) -> None:
+def test_malformed_target_is_refused_with_the_reason(app: Path, target: str, says: str) -> None:
     with pytest.raises(TargetError, match=says):
         load_scheduler(target.replace("APP", str(app)))
 
@@ -828,7 +828,7 @@ def test_a_target_that_is_no_scheduler_is_refused_with_the_reason(app: Path, tar
         ("jobs.db", "did you mean sqlite:///file?"),
     ],
 )
-def test_a_target_that_lacks_its_scheme_is_refused_with_the_right_form(target: str, says: str) -> None:
+def test_target_without_a_scheme_is_refused_with_the_right_form(target: str, says: str) -> None:
     with pytest.raises(InvalidJobError, match=re.escape(says)):
         find(target, None)
 
@@ -890,7 +890,7 @@ def test_the_end_of_a_command_looks_for_no_garbage(monkeypatch: pytest.MonkeyPat
 # --- health and logs ---------------------------------------------------------------------------------------------
 
 
-def test_health_is_a_file_while_all_is_well_and_an_answer_always(tmp_path: Path) -> None:
+def test_health_is_a_file_while_sound_and_always_a_reply(tmp_path: Path) -> None:
     known = {"healthy": True, "last_round_trip": 1.0}
     file, port = tmp_path / "health", free_port()
     health = Health(lambda: known, file=file, port=port)

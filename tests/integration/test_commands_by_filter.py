@@ -48,7 +48,7 @@ def states(sched: Scheduler, **part: Any) -> dict[JobState, int]:
     return {state: count for state, count in sched.records.count_sync(**part).states.items() if count}
 
 
-def test_dead_jobs_are_listed_by_filter_a_page_at_a_time() -> None:
+def test_dead_jobs_are_paged_by_filter() -> None:
     sched, _ = dead()
     assert [record.path for record in sched.dead.list_sync(path=["a"])] == [("a", "0"), ("a", "1"), ("a", "2")]
     first = sched.dead.list_sync(2, task="edit")
@@ -78,7 +78,7 @@ def test_discard_by_filter_leaves_other_dead_jobs() -> None:
     assert states(sched) == {CANCELED: 6}
 
 
-def test_more_than_a_page_is_redriven_in_bounded_steps_and_no_more_than_the_limit() -> None:
+def test_redrive_of_many_jobs_is_bounded_by_steps_and_limit() -> None:
     count = LIST_MAX + 5
     sched, _ = dead(count)
     asked: list[int] = []
@@ -153,14 +153,14 @@ async def test_run_now_by_path_makes_jobs_due_and_counts_them() -> None:
     assert states(sched) == {FINISHED: 5}
 
 
-async def test_all_that_wait_are_made_due_and_no_more_than_the_limit() -> None:
+async def test_run_now_of_all_jobs_is_bounded_by_its_limit() -> None:
     sched, _ = waiting(LIST_MAX + 5)
     assert await sched.run_now(all=True, limit=LIST_MAX + 1) == LIST_MAX + 1
     assert states(sched, path=["a"]) == {QUEUED: LIST_MAX + 1, SCHEDULED: 4}
     assert await sched.run_now(path=["a"]) == 4
 
 
-async def test_a_back_off_is_ended_and_each_id_is_told_of() -> None:
+async def test_run_now_ends_a_backoff_and_reports_each_id() -> None:
     sched, edit = waiting(1)
     broken.add("x")
     retried = await edit.using(max_attempts=2, backoff=[600]).enqueue("x")
@@ -177,7 +177,7 @@ async def test_a_back_off_is_ended_and_each_id_is_told_of() -> None:
     assert [await retried.state(), await after.state()] == [FINISHED, FINISHED]
 
 
-async def test_a_handle_makes_its_job_due_and_says_when_it_is_over_or_unknown() -> None:
+async def test_run_now_of_a_handle_reports_ended_or_unknown_jobs() -> None:
     sched, edit = shop()
     job = await edit.using(delay=600).enqueue("a")
     assert await job.run_now() is True
@@ -189,7 +189,7 @@ async def test_a_handle_makes_its_job_due_and_says_when_it_is_over_or_unknown() 
         sched.handle("nobody").run_now_sync()
 
 
-async def test_two_callers_make_a_job_due_at_once_and_one_of_them_does() -> None:
+async def test_concurrent_run_now_takes_effect_once() -> None:
     sched, edit = waiting(20)
     made = await asyncio.gather(*[sched.run_now(["a"]) for _ in range(4)])
     assert sum(made) == 20

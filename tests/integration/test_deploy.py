@@ -200,7 +200,7 @@ def test_a_deployed_worker_has_time_to_end(deployed: Callable[[], Deployed]) -> 
     assert worker.patience_s > grace_s + ABANDON_AFTER_S
 
 
-def test_the_redis_of_the_compose_file_is_one_that_the_doctor_likes(start_server: StartServer) -> None:
+def test_redis_of_the_compose_file_passes_the_doctor(start_server: StartServer) -> None:
     program, *options = compose()["redis"]["command"]
     assert program == "redis-server"
     names, values = options[::2], options[1::2]
@@ -227,7 +227,7 @@ def test_the_unit_is_one_for_systemd(tmp_path: Path) -> None:
     assert [line for line in done.stderr.splitlines() if copy.name in line] == []
 
 
-def test_the_probes_of_the_deployment_ask_the_port_of_the_worker() -> None:
+def test_probes_of_the_deployment_query_the_worker_port() -> None:
     deployment, found = read_yaml("kubernetes.yaml"), container()
     assert (deployment["apiVersion"], deployment["kind"]) == ("apps/v1", "Deployment")
     labels = deployment["spec"]["template"]["metadata"]["labels"]

@@ -165,7 +165,7 @@ def remove(store: Store, random: Random, name: str, *, whole: bool) -> str:
 @pytest.mark.heavy
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("style", STYLES[:: thorough(1, quick=4)], ids=named)
-def test_nothing_is_wrong_in_the_middle_of_a_walk_nor_at_its_end(style: Style, budget: int) -> None:
+def test_doctor_finds_nothing_during_and_after_a_walk(style: Style, budget: int) -> None:
     left_over = 0
     seeds = range(3, thorough(6, quick=4))
     for seed in seeds:
@@ -302,7 +302,7 @@ def test_whatever_is_deleted_by_hand_the_rest_goes_on(block: int) -> None:
         lose_something(seed)
 
 
-def test_a_job_whose_list_of_dependencies_was_lost_ends_when_the_record_of_its_dead_one_expires(store: Store) -> None:
+def test_job_with_lost_dependencies_ends_when_its_dead_one_expires(store: Store) -> None:
     waits = attrs.evolve(job("2"), depends_on=(Dependency("1"),))
     store.do(op.Enqueue((job("1", policy=Policy(max_attempts=1)), waits, attrs.evolve(waits, id="3"))))
     (grant,) = store.do(op.Exchange("w", pools=("default",), limit=9)).grants
@@ -323,7 +323,7 @@ def test_a_job_whose_list_of_dependencies_was_lost_ends_when_the_record_of_its_d
 @pytest.mark.nightly
 @pytest.mark.heavy
 @pytest.mark.parametrize("block", range(20))
-def test_whatever_is_deleted_by_hand_the_rest_goes_on_a_thousand_times(block: int) -> None:
+def test_store_survives_a_thousand_deletions_by_hand(block: int) -> None:
     for seed in range(1_000 + 50 * block, 1_050 + 50 * block):
         lose_something(seed)
 
@@ -371,14 +371,14 @@ def canceled() -> Iterator[Store]:
         lockstep.close()
 
 
-def test_an_edge_lost_at_one_end_before_its_job_is_released_is_removed_at_the_other(canceled: Store) -> None:
+def test_edge_lost_at_one_end_is_removed_at_the_other(canceled: Store) -> None:
     canceled.server.client().hdel(canceled.key("blocked:2"), "1")
     assert canceled.put_right() == {"edge", "edges"}
     canceled.drain()
     assert canceled.look().is_clean
 
 
-def test_edges_of_a_job_lost_before_it_is_released_are_removed(canceled: Store) -> None:
+def test_edges_of_a_job_lost_before_release_are_removed(canceled: Store) -> None:
     canceled.server.client().hdel(canceled.key("jobs"), "2")
     assert {"job", "lost"} <= canceled.put_right()
     assert not canceled.server.client().exists(canceled.key("blocked:2"))
@@ -407,7 +407,7 @@ def test_a_lost_state_begins_anew_above_all_that_was_seen(store: Store) -> None:
     assert store.look().is_clean
 
 
-def test_a_pause_that_would_not_end_and_an_end_of_none_are_found_and_put_right(store: Store) -> None:
+def test_endless_pause_and_orphaned_end_are_found_and_repaired(store: Store) -> None:
     store.do(op.Pause(RecordFilter(path=("p",)), 1_000))
     store.do(op.Pause(RecordFilter(path=("q",))))
     assert store.look().is_clean
@@ -453,7 +453,7 @@ def test_a_damaged_state_is_as_good_as_a_lost_one(store: Store) -> None:
         assert store.put_right() == {"state"}
 
 
-def test_jobs_that_go_one_by_one_leave_each_step_in_order(store: Store) -> None:
+def test_jobs_removed_one_by_one_leave_each_step_ordered(store: Store) -> None:
     """They take shorter ways through the scripts than many at once: also along a line, and past one that is ready."""
     settled: tuple[Outcome, ...] = ()
     for number, path in enumerate((("a",), ("a",), ("a", "b"), ("c",), ("a",), ())):
@@ -471,7 +471,7 @@ def test_jobs_that_go_one_by_one_leave_each_step_in_order(store: Store) -> None:
     store.drain()
 
 
-def test_a_retention_is_told_and_one_that_cannot_be_read_is_dropped(store: Store) -> None:
+def test_retention_is_reported_and_an_unreadable_one_dropped(store: Store) -> None:
     store.do(op.Enqueue((job("1", "a"),)))
     client, meta = store.server.client(), store.key("meta")
     client.hdel(meta, "retention")
@@ -501,7 +501,7 @@ def test_a_retention_is_told_and_one_that_cannot_be_read_is_dropped(store: Store
 
 @pytest.mark.parametrize("by", [1, -1])
 @pytest.mark.parametrize("at", range(1, 6))
-def test_a_count_of_a_gate_that_is_off_by_one_is_found_and_put_right(store: Store, at: int, by: int) -> None:
+def test_wrong_count_of_a_gate_is_found_and_repaired(store: Store, at: int, by: int) -> None:
     store.do(op.Enqueue((job("1", "a", "b"), job("2", "a", "b"), job("3", "a"))))
     store.change_packed("gates", "a", f"value[{at}] = value[{at}] + {by}")
     assert "gate" in store.put_right()
@@ -537,9 +537,7 @@ def wrong_places(report: Report) -> list[str]:
         ("5", [1, 1, 128], "job 5 counts other gates than its claims pass"),
     ],
 )
-def test_a_job_that_stands_at_another_gate_than_placed_anew_is_put_there(
-    store: Store, job_id: str, walks: list[int], what: str
-) -> None:
+def test_misplaced_job_is_moved_to_its_gate(store: Store, job_id: str, walks: list[int], what: str) -> None:
     two = attrs.evolve(job("5"), claims=(Claim(("a", "b", "c")), Claim(("x",))))
     store.do(op.Enqueue((job("1", "x"), job("2", "a", "b"), job("3", "a", "c"), job("4", "a"), two)))
     stand(store, job_id, walks)
@@ -553,7 +551,7 @@ def test_a_job_that_stands_at_another_gate_than_placed_anew_is_put_there(
 
 
 @pytest.mark.parametrize("is_backing_off", [False, True])
-def test_a_job_that_started_before_its_turn_keeps_its_place_until_it_ends(store: Store, is_backing_off: bool) -> None:
+def test_job_started_early_keeps_its_place_until_its_end(store: Store, is_backing_off: bool) -> None:
     store.do(op.Enqueue((job("2", "a", key="k"),)))
     (grant,) = store.do(op.Exchange("w", pools=("default",), limit=1)).grants
     if is_backing_off:
@@ -578,7 +576,7 @@ def test_a_job_that_started_before_its_turn_keeps_its_place_until_it_ends(store:
     store.drain()
 
 
-def test_where_two_jobs_run_that_conflict_no_place_is_worked_out(store: Store) -> None:
+def test_conflicting_running_jobs_suppress_the_check_of_places(store: Store) -> None:
     store.do(op.Enqueue((job("1", "a"), job("2", "b", key="k"), job("3", "a"))))
     store.do(op.Exchange("w", pools=("default",), limit=2))
     store.change_packed("jobs", "2", "for at = 1, #value do if value[at] == 'xb' then value[at] = 'xa' end end")
@@ -590,7 +588,7 @@ def test_where_two_jobs_run_that_conflict_no_place_is_worked_out(store: Store) -
     assert "conflict" in {finding.kind for finding in report.errors}
 
 
-def test_claims_that_cannot_be_read_are_told_and_no_place_is_worked_out(store: Store) -> None:
+def test_unreadable_claims_are_reported_and_suppress_the_check_of_places(store: Store) -> None:
     store.do(op.Enqueue((job("1", "a", key="k"), job("2", "a"))))
     store.change_packed("jobs", "1", "for at = 1, #value do if value[at] == 'xa' then value[at] = 'xa\\n' end end")
     assert places.UNREADABLE in store.look().unchecked
@@ -627,7 +625,7 @@ def test_wherever_jobs_are_put_by_hand_they_are_put_back() -> None:
 # --- more wrong counts -----------------------------------------------------------------------------------------------
 
 
-def test_each_counter_of_jobs_that_is_off_by_one_is_found_and_put_right() -> None:
+def test_wrong_counters_of_jobs_are_found_and_repaired() -> None:
     with Walk(3, STYLES[0], op.BUDGET) as walk:
         walk.go(thorough(80, quick=40))
         store, found = walk.store, set[str]()
@@ -689,7 +687,7 @@ def limited(store: Store) -> list[str]:
     "change",
     ["value[1] = value[1] + 1", "value[2] = value[2] + 1", "value[2] = 0", "value[4] = 7", "value = 'x'", "value = {}"],
 )
-def test_jobs_that_are_miscounted_for_a_limit_are_found_and_put_right(store: Store, path: str, change: str) -> None:
+def test_wrong_limit_counts_are_found_and_repaired(store: Store, path: str, change: str) -> None:
     of_path = dict(zip("ab", limited(store), strict=True))
     store.change_packed(of_path[path], path, change)
     assert store.put_right() == {"gauge"}
@@ -700,9 +698,7 @@ def test_jobs_that_are_miscounted_for_a_limit_are_found_and_put_right(store: Sto
 
 @pytest.mark.parametrize("change", ["value[1] = value[1] + 1", "value[2] = 0", "value[4] = 7", "value = 'x'"])
 @pytest.mark.parametrize("kinds", [{"task": "t", "most": 1}, {"pool": "default", "rate": (1, 60_000)}])
-def test_jobs_that_are_miscounted_for_a_task_or_a_pool_are_found_and_put_right(
-    store: Store, kinds: dict[str, Any], change: str
-) -> None:
+def test_wrong_task_and_pool_counts_are_found_and_repaired(store: Store, kinds: dict[str, Any], change: str) -> None:
     store.do(op.SetLimit(Limit(**kinds)))
     store.do(op.Enqueue((job("1", "a"), job("2"), job("3"))))
     assert len(store.do(op.Exchange("w", pools=("default",), limit=5)).grants) == 1
@@ -717,9 +713,7 @@ def test_jobs_that_are_miscounted_for_a_task_or_a_pool_are_found_and_put_right(
 
 @pytest.mark.parametrize("kinds", [{"task": "t"}, {"pool": "default", "most": 1}])
 @pytest.mark.parametrize("jobs", [3, 300])
-def test_unfinished_jobs_that_a_task_or_a_pool_miscounts_are_found_and_put_right(
-    store: Store, kinds: dict[str, Any], jobs: int
-) -> None:
+def test_wrong_unfinished_counts_of_task_and_pool_are_repaired(store: Store, kinds: dict[str, Any], jobs: int) -> None:
     store.do(op.Enqueue((job("0", "a"),)))
     store.do(op.SetLimit(Limit(**kinds, max_pending=jobs)))
     store.do(op.Enqueue(tuple([job(str(number), "a", str(number)) for number in range(1, jobs)])))
@@ -752,7 +746,7 @@ def test_unfinished_jobs_that_a_task_or_a_pool_miscounts_are_found_and_put_right
     ],
 )
 @pytest.mark.parametrize("burst", [2, None])
-def test_a_meter_of_a_child_that_cannot_be_so_is_found_and_put_right(
+def test_impossible_meter_of_a_child_is_found_and_repaired(
     store: Store, child: str, change: str, burst: int | None
 ) -> None:
     store.do(op.SetLimit(Limit(path=("t",), rate=(2, 60_000), burst=burst, each=True)))
@@ -771,7 +765,7 @@ def test_a_meter_of_a_child_that_cannot_be_so_is_found_and_put_right(
 @pytest.mark.parametrize(
     "log", ["5", "{1}", "{1, 1, 0, 1}", "{1, 0, 2, 2}", "{'x', 2}", "{1, 1}", "{3, 'x'}", "{2 ^ 52, 2}"]
 )
-def test_a_log_of_starts_that_cannot_be_so_takes_its_limit_with_it(store: Store, log: str) -> None:
+def test_impossible_log_of_starts_removes_its_limit(store: Store, log: str) -> None:
     store.do(op.SetLimit(Limit(path=("t",), rate=(2, 60_000))))
     store.do(op.Enqueue((job("1", "t", "a"), job("2", "t", "b"), job("3", "t", "c"))))
     assert len(store.do(op.Exchange("w", pools=("default",), limit=5)).grants) == 2
@@ -795,7 +789,7 @@ def test_unreadable_limit_is_removed_and_its_waiters_start(store: Store) -> None
     assert store.look().is_clean
 
 
-def test_a_time_to_look_at_a_limit_again_that_is_not_its_own_is_put_right(store: Store) -> None:
+def test_wrong_timer_of_a_limit_is_repaired(store: Store) -> None:
     _, of_b = limited(store)
     place = "A" + of_b.partition(":")[2] + "b"
     assert store.call("ZSCORE", store.key("looks"), place) is not None

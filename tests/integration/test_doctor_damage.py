@@ -157,9 +157,7 @@ def stored(store: Store) -> dict[str, Any]:
         ("tallies", "s\0u", b"x"),
     ],
 )
-def test_bits_times_and_counts_of_records_that_are_wrong_are_put_right(
-    store: Store, name: str, field: str, wrong: bytes
-) -> None:
+def test_wrong_bits_times_and_counts_of_records_are_repaired(store: Store, name: str, field: str, wrong: bytes) -> None:
     store.do(op.Enqueue((job("1", "a", user="u", service="s"), job("2", "a", user="v", service="s"))))
     before = stored(store)
     store.server.client().hset(store.key(name), field, wrong)
@@ -187,7 +185,7 @@ def test_bits_times_and_counts_of_records_that_are_wrong_are_put_right(
     ],
     ids=["all", "a name", "a result", "a step", "two", "one more", "a name more"],
 )
-def test_steps_that_are_partly_lost_are_found_and_the_others_kept(
+def test_partly_lost_steps_are_found_and_others_kept(
     store: Store, damage: Callable[[Any, str], object], left: list[str]
 ) -> None:
     driver = contract.Store(store.backend, store.clock, "sync")
@@ -252,7 +250,7 @@ def test_damaged_number_index_is_found_alone(store: Store, wrong: bytes | None) 
 
 
 @pytest.mark.parametrize("name", ["paths", "holds", "past"])
-def test_a_number_that_leads_nowhere_is_judged_once_the_index_is_whole(store: Store, name: str) -> None:
+def test_dangling_number_is_judged_once_the_index_is_whole(store: Store, name: str) -> None:
     with_each_number(store)
     before, client = stored(store), store.server.client()
     client.hdel(store.key("index"), "#0")
@@ -262,7 +260,7 @@ def test_a_number_that_leads_nowhere_is_judged_once_the_index_is_whole(store: St
     assert stored(store) == before
 
 
-def test_an_operation_that_meets_a_number_without_an_id_says_so(store: Store) -> None:
+def test_operation_that_meets_a_number_without_id_reports_damage(store: Store) -> None:
     with_each_number(store)
     store.server.client().hdel(store.key("index"), "#0")
     said = (
@@ -364,7 +362,7 @@ def test_schedules_are_looked_at_and_nothing_is_wrong_with_them(store: Store) ->
     ["value[2] = 5", "value[2] = false", "value[3] = true", "value[1] = 10000"],
     ids=["another time", "no time", "paused", "a version that was never given"],
 )
-def test_a_schedule_that_is_not_where_it_belongs_is_found_and_put_right(store: Store, change: str) -> None:
+def test_misplaced_schedule_is_found_and_repaired(store: Store, change: str) -> None:
     before = with_schedules(store)
     store.change_packed("schedules", "first", change)
     assert store.is_put_right()
@@ -384,7 +382,7 @@ def test_damaged_schedule_counters_are_found_and_repaired(store: Store, change: 
     assert store.do(op.Tick()).next_ms == before["first"].next_ms
 
 
-def test_a_due_time_that_is_off_is_found_and_put_right(store: Store) -> None:
+def test_wrong_due_time_is_found_and_repaired(store: Store) -> None:
     before = with_schedules(store)
     client = store.server.client()
     client.zadd(store.key("schedule_dues"), {"first": 7})
@@ -394,7 +392,7 @@ def test_a_due_time_that_is_off_is_found_and_put_right(store: Store) -> None:
     assert store.do(op.Tick()).next_ms == before["first"].next_ms
 
 
-def test_a_schedule_that_cannot_be_read_is_lost_and_the_others_go_on(store: Store) -> None:
+def test_unreadable_schedule_is_removed_and_others_continue(store: Store) -> None:
     before = with_schedules(store)
     store.server.client().hset(store.key("schedules"), "first", b"\xc1")
     (finding,) = [each for each in store.look().errors if each.kind == "schedule"]
@@ -417,7 +415,7 @@ def test_a_lost_state_knows_its_schedules_again(store: Store) -> None:
     assert not store.do(op.Exchange("w")).due
 
 
-def test_a_key_that_is_not_ours_is_reported_and_left_alone(store: Store) -> None:
+def test_foreign_key_is_reported_and_left_alone(store: Store) -> None:
     store.do(op.Enqueue((job("1", "a"),)))
     client = store.server.client()
     names = ("elsewhere", "jobs:1", "wake:", "wake:other:1", "", "\x1b[31m")
@@ -434,7 +432,7 @@ def test_a_key_that_is_not_ours_is_reported_and_left_alone(store: Store) -> None
     client.delete(*[store.key(name) for name in names], near)
 
 
-def test_a_key_with_a_time_to_live_is_reported_and_kept(store: Store) -> None:
+def test_key_with_an_expiry_is_reported_and_kept(store: Store) -> None:
     store.do(op.Enqueue((job("1", "a"), job("2", "a"))))
     client = store.server.client()
     for name in ("jobs", "line:a"):
@@ -450,7 +448,7 @@ def test_a_key_with_a_time_to_live_is_reported_and_kept(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["jobs", "meta", "ready", "line:a"])
-def test_a_key_of_the_wrong_type_is_reported_and_nothing_else_is_looked_at(store: Store, name: str) -> None:
+def test_key_of_a_wrong_type_is_the_only_finding(store: Store, name: str) -> None:
     store.do(op.Enqueue((job("1", "a"),)))
     client, key = store.server.client(), store.key(name)
     client.delete(key)
@@ -478,7 +476,7 @@ def test_another_schema_is_refused_by_its_number(store: Store, by: int) -> None:
     assert report.unchecked
 
 
-def test_markers_of_users_last_as_long_as_their_worker_after_a_lost_state(store: Store) -> None:
+def test_user_markers_last_as_long_as_their_worker(store: Store) -> None:
     client: Any = store.server.client()
     marker = store.key("wake:user:default\0ann")
     store.do(op.Exchange("w", pools=("default",), limit=1, users=("ann",)))
@@ -496,7 +494,7 @@ def test_markers_of_users_last_as_long_as_their_worker_after_a_lost_state(store:
     assert store.look().is_clean
 
 
-def test_marker_of_a_user_that_no_worker_asked_for_is_removed(store: Store) -> None:
+def test_marker_of_an_unrequested_user_is_removed(store: Store) -> None:
     client: Any = store.server.client()
     store.do(op.Exchange("w", pools=("default",), limit=1, users=("ann",)))
     store.do(op.Enqueue((job("1", user="ann"),)))
@@ -517,7 +515,7 @@ def test_jobs_that_run_at_once_and_conflict_are_reported(store: Store) -> None:
     assert not conflicts[0].is_repairable
 
 
-def test_jobs_that_wait_for_one_another_are_reported_with_the_way_out(store: Store) -> None:
+def test_cycle_of_jobs_is_reported_with_its_remedy(store: Store) -> None:
     edges = [("a", "x"), ("b", "a"), ("c", "b"), ("d", "c")]
     after = [attrs.evolve(job(each, "p"), depends_on=(Dependency(need),)) for each, need in edges]
     store.do(op.Enqueue((job("x"), *after)))
@@ -556,7 +554,7 @@ def test_a_head_that_contradicts_itself_is_reported(store: Store) -> None:
     assert [(finding.job_id, finding.is_repairable) for finding in findings] == [("2", False)]
 
 
-def test_a_job_that_finished_at_its_first_attempt_alone_has_a_worker_after_its_end(store: Store) -> None:
+def test_job_finished_at_its_first_attempt_has_a_worker(store: Store) -> None:
     def run(kind: OutcomeKind) -> None:
         grants = store.do(op.Exchange("w", pools=("default",), limit=3)).grants
         ended = tuple(Outcome(job_id=each.spec.id, token=each.token, kind=kind) for each in grants)
@@ -590,7 +588,7 @@ def granted(store: Store) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 30, 50])
-def test_a_head_that_lacks_a_part_of_the_spec_it_says_it_holds_is_a_lost_job(store: Store, kept: int) -> None:
+def test_head_that_lacks_a_part_of_its_spec_is_lost(store: Store, kept: int) -> None:
     store.do(op.Enqueue((job("1", "a", arguments=ARGUMENTS), job("2", "a"))))
     head = store.server.client().hget(store.key("jobs"), "1")
     assert isinstance(head, bytes)
@@ -599,7 +597,7 @@ def test_a_head_that_lacks_a_part_of_the_spec_it_says_it_holds_is_a_lost_job(sto
     assert granted(store) == {"2": b"{}"}
 
 
-def test_a_head_that_holds_something_else_for_a_spec_is_a_lost_job(store: Store) -> None:
+def test_head_with_a_malformed_spec_is_lost(store: Store) -> None:
     store.do(op.Enqueue((job("1", "a", key="k", arguments=ARGUMENTS), job("2", "a"))))
     store.change_packed("jobs", "1", ELSEWHERE % 7)
     assert "damaged" in store.put_right()
@@ -616,14 +614,14 @@ def test_a_spec_beside_the_one_in_the_head_is_dropped(store: Store, key: str | N
     assert granted(store) == {"1": ARGUMENTS, "2": b"x" * 200}
 
 
-def test_a_job_whose_head_sends_for_a_spec_that_is_not_there_is_removed(store: Store) -> None:
+def test_job_whose_head_refers_to_a_missing_spec_is_removed(store: Store) -> None:
     store.do(op.Enqueue((job("1", "a", key="k", arguments=ARGUMENTS), job("2", "a"))))
     store.change_packed("jobs", "1", ELSEWHERE % "false")
     assert store.put_right() == {"spec"}
     assert granted(store) == {"2": b"{}"}
 
 
-def test_the_start_of_a_submission_gets_the_spec_that_all_have(store: Store) -> None:
+def test_first_job_of_a_submission_gets_the_shared_spec(store: Store) -> None:
     store.do(op.Enqueue((job("1", "a"),), staged="s"))
     before = specs_in_heads(store.server, store.namespace)
     store.change_packed("jobs", " s", ELSEWHERE % "false")

@@ -75,7 +75,7 @@ def test_cost_of_a_wide_job_grows_with_its_width(redis_server: Any, namespace: s
     assert costs[1] < 1.3 * costs[0], costs
 
 
-def test_cost_of_running_jobs_under_a_limit_grows_with_their_number(redis_server: Any, namespace: str) -> None:
+def test_cost_of_running_jobs_under_a_limit_is_linear(redis_server: Any, namespace: str) -> None:
     costs = []
     for count in (300, 1_200):
         for each in open_store(f"{namespace}-{count}", redis_server):

@@ -200,7 +200,7 @@ def test_sums_with_idle_workers_are_judged(store: Store, monkeypatch: pytest.Mon
     assert not report.unchecked
 
 
-def test_sums_of_few_jobs_are_of_one_moment_whatever_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_of_few_jobs_are_consistent_under_load(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.do(op.Enqueue((job("1", "a"), job("2", "a"))))
     store.change_packed("gates", "a", "value[4] = value[4] + 1")
     Busy(store, monkeypatch, "doctor/heads", pause_and_resume)
@@ -210,7 +210,7 @@ def test_sums_of_few_jobs_are_of_one_moment_whatever_goes_on(store: Store, monke
     assert not report.unchecked
 
 
-def test_more_jobs_than_one_script_looks_at_are_counted_in_parts(store: Store) -> None:
+def test_excess_jobs_are_counted_in_parts(store: Store) -> None:
     for begin in range(0, WHOLE_MAX + 2 * BATCH, 50):
         store.do(op.Enqueue(tuple(job(str(at), f"p{at % 7}", "x") for at in range(begin, begin + 50))))
     report = store.look()
@@ -223,7 +223,7 @@ def test_more_jobs_than_one_script_looks_at_are_counted_in_parts(store: Store) -
     assert store.is_put_right()
 
 
-def test_with_a_clock_of_its_own_it_waits_until_the_state_is_past(redis_url: str, namespace: str) -> None:
+def test_doctor_waits_on_its_own_clock_for_a_past_state(redis_url: str, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_url), BackendOptions(namespace=namespace))
     for number in range(20):
         backend.call_sync(op.Enqueue((job(str(number), "a"),)))
@@ -233,7 +233,7 @@ def test_with_a_clock_of_its_own_it_waits_until_the_state_is_past(redis_url: str
     backend.close_sync()
 
 
-def test_where_the_clock_of_the_server_went_back_it_is_put_right_first(redis_server: Server, namespace: str) -> None:
+def test_clock_set_back_is_repaired_first(redis_server: Server, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
     store = Store(backend, FakeClock(), redis_server, namespace)
     store.do(op.Enqueue((job("1", "a"), job("2", "a"))))

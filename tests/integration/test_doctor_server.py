@@ -42,13 +42,13 @@ def settings_of(server: Server, *, level: str | None = None) -> dict[str, str]:
     return {finding.where: finding.what for finding in found if level in {None, finding.level}}
 
 
-def test_a_server_that_deletes_keys_when_it_is_full_is_an_error(start_server: StartServer) -> None:
+def test_evicting_server_is_an_error(start_server: StartServer) -> None:
     errors = settings_of(start_server(maxmemory="100mb", maxmemory_policy="allkeys-lru"), level="error")
     assert errors.keys() == {"maxmemory_policy"}
     assert "noeviction" in errors["maxmemory_policy"]
 
 
-def test_a_replica_is_an_error_and_its_jobs_are_looked_at_all_the_same(start_server: StartServer) -> None:
+def test_replica_is_an_error_and_its_jobs_are_examined(start_server: StartServer) -> None:
     primary = start_server()
     backend = RedisBackend(parse_url(primary.url))
     backend.call_sync(Enqueue((job("1", "a"),)))
@@ -113,7 +113,7 @@ def test_libraries_of_other_releases_are_named_and_deleted(start_server: StartSe
     denied.close_sync()
 
 
-def test_without_the_rights_to_scan_or_read_settings_omitted_checks_are_listed(start_server: StartServer) -> None:
+def test_missing_rights_list_the_omitted_checks(start_server: StartServer) -> None:
     server = start_server(acl=["user ann on >secret ~* &* +@all -scan -config"])
     backend = RedisBackend(parse_url(server.url.replace("redis://", "redis://ann:secret@")))
     backend.call_sync(Enqueue((job("1", "a"), job("2", "a"))))
@@ -138,11 +138,11 @@ def test_without_the_rights_to_scan_or_read_settings_omitted_checks_are_listed(s
         ("redis", "255.255.255", False),
     ],
 )
-def test_releases_with_known_faults_of_lua_are_told_by_their_numbers(name: str, version: str, lacks: bool) -> None:
+def test_server_releases_with_lua_faults_are_named(name: str, version: str, lacks: bool) -> None:
     assert lacks_lua_fixes(name, version) == lacks
 
 
-def test_on_a_cluster_it_looks_at_the_node_that_has_the_namespace() -> None:
+def test_cluster_doctor_examines_the_node_of_the_namespace() -> None:
     with Cluster() as cluster:
         for number in range(3):
             namespace = new_namespace("cluster")
@@ -169,9 +169,7 @@ def test_valkey_is_told_by_its_own_name(second_server: Server) -> None:
     assert report.is_clean
 
 
-def test_an_old_server_is_an_error_and_its_jobs_cannot_be_looked_at(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_server_is_an_error_without_examined_jobs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examination, "VERSION_LEAST", (99, 0, 0))
     report = store.look()
     assert [finding.where for finding in report.errors] == ["redis_version"]
@@ -190,7 +188,7 @@ def test_the_command_ends_with_0_where_nothing_is_wrong(store: Store) -> None:
     assert out.splitlines()[-1].startswith("0 errors, ")
 
 
-def test_the_command_ends_with_1_where_something_is_wrong_and_repairs_it_if_asked(store: Store) -> None:
+def test_doctor_command_exits_with_1_and_repairs_on_request(store: Store) -> None:
     # The command has the real clock, the namespace of a test another one: so this is a further namespace.
     backend = RedisBackend(parse_url(store.server.url), BackendOptions(namespace=f"{store.namespace}.own"))
     backend.call_sync(Enqueue((job("1", "a"), job("2", "a"))))
@@ -259,7 +257,7 @@ def test_the_command_shows_no_password(start_server: StartServer) -> None:
         (["redis://localhost/x"], "must be a number"),
     ],
 )
-def test_the_command_ends_with_2_where_it_is_asked_for_nonsense(arguments: list[str], said: str) -> None:
+def test_doctor_command_exits_with_2_on_malformed_options(arguments: list[str], said: str) -> None:
     code, out, error = run(*arguments)
     assert (code, out) == (2, "")
     assert said in error
@@ -268,7 +266,7 @@ def test_the_command_ends_with_2_where_it_is_asked_for_nonsense(arguments: list[
     assert said in json.loads(out)["error"]
 
 
-def test_on_a_terminal_a_table_is_printed_and_nothing_in_it_is_markup(capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_table_is_printed_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
     bad = Finding(kind="foreign", where="{qh:a}:[red]\x1b[31m", what="[/] not ours")
     good = Finding(kind="entry", where="{qh:a}:paths", what="job 1 should be there", is_repairable=True)
     facts: dict[str, str | int | float] = {

@@ -157,7 +157,7 @@ def test_a_job_whose_wait_is_lost_is_named_and_canceled(store: Examined) -> None
     assert store.states_then("k") == "QUEUED"
 
 
-def test_a_wait_that_no_job_waits_for_is_named_and_canceled(store: Examined) -> None:
+def test_orphaned_wait_is_named_and_canceled(store: Examined) -> None:
     begin(store)
     store.lose_job()
     (finding,) = [each for each in store.found() if each.level == "warning"]
@@ -169,7 +169,7 @@ def test_a_wait_that_no_job_waits_for_is_named_and_canceled(store: Examined) -> 
     assert store.look(True).repaired == ()
 
 
-def test_a_wait_of_a_job_that_runs_or_has_left_is_waited_for(store: Examined) -> None:
+def test_wait_of_a_running_or_ended_job_is_kept(store: Examined) -> None:
     store.enqueue(job("j"), job("k", after=["j"]))
     store.start()
     store.enqueue_from("j", wait_spec("s", "j", 60_000))
@@ -197,7 +197,7 @@ def while_work_is_left(store: Examined) -> None:
     assert store.look(True).repaired == ()
 
 
-def test_a_file_is_as_it_should_be_while_work_is_left() -> None:
+def test_file_with_leftovers_is_sound() -> None:
     with of_file(budget=1) as store:
         while_work_is_left(store)
 

@@ -30,7 +30,7 @@ from queuehint.scheduler.holds import request
 from tests.schedulers import Gate, memory, run, scheduler, turns, until
 
 
-async def test_a_worker_canceled_as_it_ends_keeps_the_places_of_its_jobs_until_their_code_has_ended() -> None:
+async def test_canceled_ending_worker_keeps_places_until_code_ended() -> None:
     sched, clock = scheduler()
     go, leave = asyncio.Event(), asyncio.Event()
     running: list[int] = []
@@ -72,7 +72,7 @@ async def test_a_worker_canceled_as_it_ends_keeps_the_places_of_its_jobs_until_t
     assert (await handle.record()).losses == 0
 
 
-def test_a_worker_canceled_while_jobs_run_gives_them_back_at_once() -> None:
+def test_canceled_worker_releases_its_running_jobs_at_once() -> None:
     async def main() -> None:
         sched, _ = scheduler()
         gate = Gate()
@@ -96,7 +96,7 @@ def test_a_worker_canceled_while_jobs_run_gives_them_back_at_once() -> None:
         run(main())
 
 
-async def test_a_job_that_has_ended_is_not_reaped_before_it_is_settled() -> None:
+async def test_ended_job_is_not_reaped_before_its_settlement() -> None:
     sched, clock = scheduler()
     runs: list[str] = []
 
@@ -117,7 +117,7 @@ async def test_a_job_that_has_ended_is_not_reaped_before_it_is_settled() -> None
     assert (await first.record()).losses == 0
 
 
-async def test_a_second_stop_at_once_ends_the_grace_time_of_the_first() -> None:
+async def test_second_immediate_stop_ends_the_grace_time() -> None:
     sched, _ = scheduler()
     gate = Gate()
 
@@ -195,7 +195,7 @@ async def test_one_exclusive_cannot_be_entered_twice_at_a_time() -> None:
     assert not memory(sched)._adopted
 
 
-def test_one_exclusive_cannot_be_entered_by_two_threads_at_a_time() -> None:
+def test_exclusive_hold_cannot_be_entered_by_two_threads() -> None:
     sched, _ = scheduler()
     place = sched.exclusive_sync(["a"])
     refused: list[BaseException] = []
@@ -238,7 +238,7 @@ async def test_a_handler_cannot_enter_an_exclusive_that_was_made_outside() -> No
             assert caught.value.error_type.endswith(WouldDeadlockError.__name__)
 
 
-async def test_a_caller_canceled_as_the_store_closes_is_canceled_all_the_same() -> None:
+async def test_caller_canceled_as_the_store_closes_is_canceled() -> None:
     sched, _ = scheduler()
     backend = sched.backend
     holder = sched.exclusive(["a"])
@@ -256,7 +256,7 @@ async def test_a_caller_canceled_as_the_store_closes_is_canceled_all_the_same() 
         await task
 
 
-async def test_cancel_by_path_has_swept_all_when_it_returns_also_without_a_worker() -> None:
+async def test_cancel_by_path_sweeps_everything_before_it_returns() -> None:
     sched, _ = scheduler()
 
     @sched.job(queue_hint=["a", "{index}"])
@@ -286,7 +286,7 @@ async def test_reading_results_of_unknown_tasks_leaves_nothing_behind() -> None:
     assert len(vars(sched.codec)["_odd"]) == before
 
 
-async def test_a_flood_of_log_lines_leaves_others_on_the_loop_their_turns_and_is_all_sent_before_the_end() -> None:
+async def test_flood_of_log_lines_leaves_turns_and_is_sent() -> None:
     sched, _ = scheduler()
     flooded = asyncio.Event()
 
@@ -307,7 +307,7 @@ async def test_a_flood_of_log_lines_leaves_others_on_the_loop_their_turns_and_is
         assert (await handle.record()).logs[-1] == "4999"
 
 
-def test_an_exclusive_of_a_far_store_renews_by_itself_the_second_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_exclusive_renews_again_on_its_second_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request.Request, "renewal_s", 0.001)
     monkeypatch.setattr(MemoryBackend, "is_local", False)
     renewed, judge = threading.Event(), request.Request.judge_renewal
@@ -344,7 +344,7 @@ async def test_waiting_caller_does_due_work_without_workers() -> None:
         await asyncio.to_thread(late.result_sync, 10)
 
 
-async def test_a_drain_is_stalled_though_a_job_is_scheduled_that_it_does_not_wait_for() -> None:
+async def test_drain_is_stalled_despite_an_excluded_scheduled_job() -> None:
     sched, _ = scheduler()
 
     @sched.job(queue_hint=["{doc}"])
@@ -380,7 +380,7 @@ async def test_background_task_of_an_ended_handler_may_wait_for_jobs() -> None:
         assert await left[0] == 7
 
 
-def test_more_leases_than_one_renewal_takes_are_all_kept_by_their_own_process() -> None:
+def test_excess_leases_are_all_renewed_by_their_process() -> None:
     sched, clock = scheduler()
     store = memory(sched)
     specs = [JobSpec(id=str(n), task="t", pool=f"@{n}", presence_ms=30_000) for n in range(16_500)]
@@ -395,7 +395,7 @@ def test_more_leases_than_one_renewal_takes_are_all_kept_by_their_own_process() 
     assert sched.stats_sync().states[JobState.QUEUED] == len(specs)
 
 
-async def test_a_renewal_that_meets_the_end_of_an_exclusive_has_lost_nothing() -> None:
+async def test_renewal_during_the_end_of_an_exclusive_loses_nothing() -> None:
     sched, _ = scheduler()
     place = sched.exclusive(["a"])
     held = await place.__aenter__()

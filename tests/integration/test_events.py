@@ -106,7 +106,7 @@ def test_a_stream_has_the_kinds_asked_for(sched: Scheduler) -> None:
 
 
 @pytest.mark.redis
-async def test_a_stream_has_the_events_of_a_place_a_user_or_a_flow(sched: Scheduler) -> None:
+async def test_stream_contains_events_of_a_place_user_or_flow(sched: Scheduler) -> None:
     @sched.job(["{doc}", "{section}"])
     async def edit(doc: str, section: str) -> None: ...
 
@@ -134,7 +134,7 @@ def test_a_filter_that_is_none_is_refused(wrong: Any) -> None:
 
 
 @pytest.mark.redis
-async def test_streams_go_on_over_cut_connections_and_in_a_store_that_has_begun_anew(
+async def test_streams_survive_cut_connections_and_an_emptied_store(
     redis_server: Server, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_reader, "PAUSES_S", (0.01,))
@@ -224,7 +224,7 @@ async def test_a_handler_does_not_wait_for_events() -> None:
 
 
 @pytest.mark.redis
-async def test_listeners_are_told_while_a_worker_runs_and_of_the_last_event_too(sched: Scheduler) -> None:
+async def test_listeners_receive_events_including_the_last_of_a_worker(sched: Scheduler) -> None:
     work = a_job(sched)
     told: list[tuple[str, str]] = []
     threads: set[str] = set()
@@ -257,7 +257,7 @@ async def test_listeners_are_told_without_a_worker_inside_listening() -> None:
     assert told == ["enqueued"]
 
 
-def test_a_listener_that_raises_is_said_once_a_minute_and_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_raising_listener_is_logged_once_a_minute_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
     sched = Scheduler("memory://")
     work = a_job(sched)
     told: list[str] = []
@@ -352,7 +352,7 @@ def test_a_listener_may_come_and_go_while_others_are_told() -> None:
     assert sched.listeners == ()
 
 
-def test_two_that_listen_in_one_process_tell_each_event_once_and_relieve_each_other(
+def test_two_listeners_of_a_process_share_events(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listening, "TURN_S", 0.01)
@@ -379,7 +379,7 @@ def test_two_that_listen_in_one_process_tell_each_event_once_and_relieve_each_ot
     assert told == ids
 
 
-def test_a_store_that_cannot_be_asked_is_said_once_and_asked_again(
+def test_unreadable_event_store_is_logged_once_and_retried(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(listening, "STORE_PAUSE_S", 0.001)

@@ -249,7 +249,7 @@ def test_changes_without_a_place_are_noticed() -> None:
     assert summary.changes_right < summary.changes
 
 
-def test_one_change_too_few_or_too_many_is_noticed_by_every_check_behind_it() -> None:
+def test_missing_or_excess_change_is_noticed_by_later_checks() -> None:
     history = replay_history.load_recorded(replay_history.BUNDLED, limit=40)
     # Without overlap nothing but the checks themselves can find it.
     for index, changes in ((5, history.commits[5].changes[:-1]), (5, [*history.commits[5].changes, ("more", "1 2")])):
@@ -260,7 +260,7 @@ def test_one_change_too_few_or_too_many_is_noticed_by_every_check_behind_it() ->
         assert summary.checks_right < summary.checks
 
 
-def test_the_last_commits_of_a_recorded_history_are_replayed_on_the_tree_before_them() -> None:
+def test_last_commits_of_a_history_are_replayed_on_their_tree() -> None:
     history = replay_history.load_recorded(replay_history.BUNDLED, limit=10, every=1)
     assert len(history.commits) == 10
     assert history.start
@@ -291,7 +291,7 @@ def test_another_file_is_no_history(content: bytes, tmp_path: Path, capsys: pyte
     assert "history.json" in capsys.readouterr().err
 
 
-def test_a_path_that_no_hint_can_hold_is_placed_at_its_folder() -> None:
+def test_path_without_a_valid_hint_is_placed_at_its_folder() -> None:
     assert replay_history.place("r", "a/two\nlines") == ["r", "a", "two%0Alines"]
     assert replay_history.place("r", f"a/{LONG_NAME}/b") == ["r", "a"]
     assert replay_history.place("r", DEEP_PATH) == ["r", *DEEP_PATH.split("/")[:63]]
@@ -303,9 +303,7 @@ def test_a_path_that_no_hint_can_hold_is_placed_at_its_folder() -> None:
 
 
 @needs_git
-def test_a_clone_with_a_short_history_is_followed_by_the_bundled_one(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shallow_clone_is_replaced_by_the_bundled_history(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_history, "ROOT", repository)
     histories = replay_history.default_histories(limit=None, every=None)
     assert [history.repository for history in histories] == ["the book", "imaginary-handbook"]
@@ -376,7 +374,7 @@ def test_terminal_shows_parallel_folders_between_barriers_and_the_verdict() -> N
     assert [line[2:].split("   ")[0] for line in after.splitlines() if line.startswith("  I ")] == STARTS
 
 
-def test_a_barrier_has_a_column_of_its_own_and_is_red_where_something_runs_beside_it() -> None:
+def test_barrier_has_its_own_column_and_is_red_on_overlap() -> None:
     view = pytest.importorskip("examples.replay_view")
     lanes = view.Lanes({"a/x": 3, "b/y": 2})
     assert lanes.names == ["a", "b"]
@@ -515,7 +513,7 @@ def empty_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "store", documents.Store())
 
 
-async def test_an_edit_is_a_job_and_its_result_can_be_asked_for() -> None:
+async def test_edit_is_a_job_with_a_readable_result() -> None:
     async with served():
         status, reply = await request("POST", "/documents/doc1/sections/intro", {"insert": "Hello"})
         assert status == 202
@@ -629,7 +627,7 @@ def test_payments_wait_for_a_person_beside_one_another(seed: int, capsys: pytest
 # --- an import -------------------------------------------------------------------------------------------------------
 
 
-def test_an_import_is_checked_then_loaded_in_parallel_then_summed_up() -> None:
+def test_import_is_checked_then_loaded_in_parallel_then_summed() -> None:
     reports, spans = asyncio.run(imports.run_imports(imports.FILES, step_s=0.005))
     assert [(report.loaded, report.total, report.rejected) for report in reports] == [
         (4, 54, ["fern"]),

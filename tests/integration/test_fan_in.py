@@ -72,7 +72,7 @@ def test_a_job_waits_for_100_000_others(url: str) -> None:
     run(main(), 600)
 
 
-async def test_jobs_enqueued_before_are_waited_for_and_the_same_job_again_is_the_same(url: str, few: int) -> None:
+async def test_fan_in_awaits_earlier_jobs_and_is_idempotent(url: str, few: int) -> None:
     sched, _ = scheduler(url)
     row, total = tasks(sched)
     rows = await row.enqueue_many([(number,) for number in range(2 * few)])
@@ -105,7 +105,7 @@ async def test_a_handler_waits_for_many_by_one_child(few: int) -> None:
     assert (await sched.stats()).finished == 3 * few + 2
 
 
-async def test_a_job_of_many_dependencies_has_no_key_and_they_are_there(few: int) -> None:
+async def test_keyed_job_with_excess_dependencies_is_refused(few: int) -> None:
     sched, _ = scheduler()
     row, total = tasks(sched)
     rows = await row.enqueue_many([(number,) for number in range(few + 1)])

@@ -131,7 +131,7 @@ def place() -> Iterator[Place]:
 
 
 @EACH_APP
-def test_jobs_are_there_if_and_only_if_the_transaction_is_committed(place: Place, kind: type[App]) -> None:
+def test_jobs_exist_exactly_if_the_transaction_commits(place: Place, kind: type[App]) -> None:
     place.made()
     with place.app(kind) as app:
         app.do(app.begin)
@@ -369,7 +369,7 @@ def test_a_submission_takes_effect_all_or_nothing(place: Place, caplog: pytest.L
     assert events(caplog, "sqlite.inbox_refused") == 1
 
 
-def test_a_row_waits_while_its_jobs_are_hidden_in_a_submission_under_way(place: Place) -> None:
+def test_row_waits_while_its_jobs_are_staged(place: Place) -> None:
     backend = place.sched.backend
     place.made()
     with place.app() as app:
@@ -403,7 +403,7 @@ def test_a_row_that_is_none_is_dropped_and_said(place: Place, caplog: pytest.Log
     assert asked(place.path, "SELECT count(*) FROM queuehint_inbox") == [(0,)]
 
 
-def test_rows_that_are_removed_while_they_are_taken_are_not_taken(place: Place) -> None:
+def test_rows_removed_while_being_taken_are_not_taken(place: Place) -> None:
     place.sched.stats_sync()
     backend: Any = place.sched.backend
     inbox = backend._journal._inbox
@@ -514,9 +514,7 @@ def test_a_row_that_is_coming_makes_the_leader_look_often(
     assert (len(rung) == 3) is isinstance(app, Core | CoreAsync), "a connection of SQLAlchemy tells before it commits"
 
 
-def test_how_often_an_inbox_is_looked_into_follows_from_how_long_a_row_is_coming(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inbox_poll_interval_follows_the_delay_of_rows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.sched.stats_sync()
     inbox: Inbox = place.sched.backend._journal._inbox  # type: ignore[attr-defined]
     clock = [1000.0]
@@ -583,7 +581,7 @@ def test_a_savepoint_of_a_session_rings_nobody_before_the_commit(place: Place) -
             bell.recv(1)
 
 
-def test_a_bell_ends_with_the_leader_and_one_of_a_dead_process_is_replaced(place: Place) -> None:
+def test_bell_ends_with_its_leader_and_stale_ones_are_replaced(place: Place) -> None:
     where = bell_path(place.path)
     ring(place.path)  # nobody hears it
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
@@ -721,7 +719,7 @@ def test_a_connection_of_the_same_process_keeps_its_locks(place: Place) -> None:
     assert "database is locked" in found.stderr
 
 
-def test_a_file_that_is_locked_for_long_is_refused_in_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_locked_for_long_is_refused_in_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuehint.backends.sqlite.file.BUSY_S", 0.3)
     with contextlib.closing(sqlite3.connect(place.path, isolation_level=None)) as db:
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -731,7 +729,7 @@ def test_a_file_that_is_locked_for_long_is_refused_in_time(place: Place, monkeyp
     place.sched.stats_sync()
 
 
-def test_a_file_without_a_log_gets_one_once_nobody_reads_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_without_a_log_gets_one_without_readers(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuehint.backends.sqlite.file.BUSY_S", 0.3)
     with contextlib.closing(sqlite3.connect(place.path, isolation_level=None)) as db:
         db.execute("BEGIN")
@@ -800,7 +798,7 @@ def test_backup_restored_under_a_leader_takes_effect(
     assert (before.result_sync(), third.result_sync()) == ("d1 1", "d1 3")
 
 
-def test_a_leader_whose_journal_is_replaced_again_and_again_is_waited_for_as_long_as_one_that_is_silent(
+def test_leader_with_a_repeatedly_replaced_journal_is_awaited(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(guest_module, "SILENCE_S", 0.3)
@@ -864,7 +862,7 @@ def test_a_connection_that_commits_each_statement_by_itself_is_refused(place: Pl
     assert rows(place.path) == []
 
 
-async def test_an_asynchronous_connection_that_commits_each_statement_by_itself_is_refused(place: Place) -> None:
+async def test_asynchronous_autocommit_connection_is_refused(place: Place) -> None:
     import aiosqlite
 
     async with aiosqlite.connect(place.path, isolation_level=None) as db:
@@ -885,7 +883,7 @@ async def test_an_asynchronous_connection_that_commits_each_statement_by_itself_
         (False, None, False, False),
     ],
 )
-def test_a_connection_of_a_later_python_says_itself_that_it_commits(
+def test_connection_of_a_later_python_reports_its_autocommit(
     autocommit: Any, isolation: str | None, in_transaction: bool, commits: bool
 ) -> None:
     facts = {"isolation_level": isolation, "in_transaction": in_transaction}

@@ -86,7 +86,7 @@ def test_a_refused_batch_of_firings_is_fired_one_by_one() -> None:
     assert after.next_ms == schedule.next_ms + 5000
 
 
-def test_many_that_cannot_be_fired_here_hold_up_none_behind_them(
+def test_unfireable_schedules_delay_no_later_ones(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = Store()
@@ -127,7 +127,7 @@ class NewerStore(Store):
         return attrs.evolve(reply, schedules=read, unreadable=tuple([name for name in names if name.startswith("new")]))
 
 
-def test_many_that_cannot_be_read_hold_up_none_behind_them_and_are_named_once(
+def test_unreadable_schedules_delay_no_others_and_are_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     backend = NewerStore()
@@ -244,7 +244,7 @@ def _fail(*_: Any) -> Any:
     raise InvalidJobError("no such zone")
 
 
-def test_a_firing_that_is_refused_for_ever_ends_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+def test_permanently_refused_firing_ends(caplog: pytest.LogCaptureFixture) -> None:
     backend = Store()
     run_steps_sync(backend, store(defined("s", claims=(Claim(("doc",)),))))
     backend.call_sync(op.Close(("doc",)))

@@ -192,7 +192,7 @@ async def test_parts_that_are_refused_are_not_committed() -> None:
 
 @pytest.mark.parametrize("times", [1, TRIES])
 @pytest.mark.parametrize("at", [2, 3, 4])
-async def test_flow_whose_first_parts_expired_is_sent_again_or_given_up(at: int, times: int) -> None:
+async def test_flow_with_expired_parts_is_resent_or_abandoned(at: int, times: int) -> None:
     shop = Shop()
     backend: Any = memory(shop.sched)
     call_sync, asked, left = backend.call_sync, 0, times
@@ -263,7 +263,7 @@ def test_nodes_are_called_by_their_tasks_and_numbered() -> None:
     assert repr(flow["one"]) == "Node('one')"
 
 
-def test_a_name_that_no_template_can_write_has_a_second_one() -> None:
+def test_name_outside_the_template_grammar_has_an_alias() -> None:
     shop = Shop()
 
     @shop.sched.job(name="my task/é")
@@ -319,7 +319,7 @@ def test_a_cycle_of_names_is_refused_and_named() -> None:
     assert shop.asked == []
 
 
-def test_the_id_of_another_job_is_not_taken_for_a_nodes_name() -> None:
+def test_id_of_another_job_is_not_a_node_name() -> None:
     shop = Shop()
     outside = shop.step.using(id="extract").enqueue_sync()
     with pytest.raises(InvalidJobError, match=r"'extract' is the name of a node"), shop.sched.flow_sync() as flow:
@@ -351,7 +351,7 @@ async def test_drawn_ids_are_assigned_to_nodes_after_the_submission() -> None:
 # --- dependencies ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_job_may_wait_for_handles_ids_nodes_flows_and_dependencies() -> None:
+async def test_job_may_depend_on_handles_ids_nodes_flows_and_dependencies() -> None:
     shop = Shop()
     one, two, three = [await shop.step.enqueue(n) for n in range(3)]
     async with shop.sched.flow() as flow:
@@ -394,7 +394,7 @@ async def test_when_says_how_all_that_is_waited_for_is() -> None:
     assert set(shop.did) == {None, "no", "any", "repair", "both"}
 
 
-async def test_a_job_for_a_failure_that_did_not_come_counts_for_nothing() -> None:
+async def test_job_for_a_failure_that_never_came_is_ignored() -> None:
     shop = Shop()
     async with shop.sched.flow() as flow:
         good = flow.add(shop.step, "good")
@@ -411,7 +411,7 @@ async def test_a_job_for_a_failure_that_did_not_come_counts_for_nothing() -> Non
     assert await other.state() is FlowState.CANCELED
 
 
-def test_a_set_of_jobs_to_wait_for_is_put_in_order() -> None:
+def test_set_of_dependencies_is_put_in_order() -> None:
     shop = Shop()
     made = [shop.step.enqueue_sync() for _ in range(20)]
     specs = [shop.step.using(after=frozenset(made), id="x").spec() for _ in range(2)]
@@ -472,7 +472,7 @@ def test_a_job_of_another_namespace_cannot_be_waited_for() -> None:
         flow.add(other.step)
 
 
-def test_a_flow_known_by_its_id_alone_cannot_be_waited_for() -> None:
+def test_flow_known_only_by_id_cannot_be_awaited() -> None:
     shop = Shop()
     with shop.sched.flow_sync() as flow:
         flow.add(shop.step)
@@ -489,7 +489,7 @@ def test_the_same_job_with_two_conditions_is_refused() -> None:
         flow.add(shop.step.using(after=[head], when="done"), head.out)
 
 
-def test_a_job_of_the_same_id_and_content_is_the_same_job_whatever_it_waits_for() -> None:
+def test_equal_id_and_content_is_the_same_job_despite_dependencies() -> None:
     shop = Shop()
     head = shop.step.enqueue_sync()
     again = shop.step.using(id="x", after=[head])
@@ -521,7 +521,7 @@ async def test_a_result_that_is_there_may_be_passed_on_too() -> None:
         assert await again.result() == 8
 
 
-def test_a_result_of_a_flow_that_is_not_submitted_cannot_be_passed_out_of_it() -> None:
+def test_result_of_an_unsubmitted_flow_cannot_be_passed_on() -> None:
     shop = Shop()
     with shop.sched.flow_sync() as flow, shop.sched.flow_sync() as other:
         head = flow.add(shop.step)
@@ -531,7 +531,7 @@ def test_a_result_of_a_flow_that_is_not_submitted_cannot_be_passed_out_of_it() -
                 call()
 
 
-async def test_a_template_names_the_jobs_that_are_waited_for_and_no_others() -> None:
+async def test_template_names_only_awaited_jobs() -> None:
     shop = Shop()
     async with shop.sched.flow() as flow:
         a, b = (flow.add(shop.step.using(name=name), name) for name in "ab")
@@ -551,7 +551,7 @@ async def test_a_template_names_the_jobs_that_are_waited_for_and_no_others() -> 
     assert b.created is False
 
 
-def test_as_many_parts_of_one_result_may_be_taken_as_there_are_templates() -> None:
+def test_result_may_be_used_by_many_templates() -> None:
     shop = Shop()
     with shop.sched.flow_sync() as flow:
         head = flow.add(shop.step, "head")
@@ -573,7 +573,7 @@ async def test_node_given_for_its_result_is_refused_with_a_suggestion() -> None:
                     flow.add(job, value)
 
 
-def test_a_result_is_read_by_the_annotation_of_the_argument_it_becomes() -> None:
+def test_result_is_decoded_by_the_annotation_of_its_argument() -> None:
     shop = Shop()
 
     @shop.sched.job
@@ -600,7 +600,7 @@ def test_a_result_cannot_name_a_place() -> None:
         flow.add(placed.using(queue_hint=["a"]), head.out["what"])
 
 
-def test_a_call_that_is_not_valid_is_refused_where_it_is_added() -> None:
+def test_malformed_call_is_refused_when_added() -> None:
     shop = Shop()
     with shop.sched.flow_sync() as flow:
         with pytest.raises(InvalidJobTypeError):
@@ -628,7 +628,7 @@ async def test_the_edges_of_the_namespace_are_counted() -> None:
     assert found == shop.sched.edges_sync()
 
 
-async def test_specs_with_edges_are_submitted_in_any_order_and_answered_in_theirs() -> None:
+async def test_specs_with_edges_are_submitted_and_answered_in_any_order() -> None:
     shop = Shop()
     specs = [
         JobSpec(
@@ -660,7 +660,7 @@ def test_a_child_stays_one_with_other_options() -> None:
     assert child.using(priority=5).build_spec({}).id == "two"
 
 
-async def test_a_child_may_wait_for_others_but_not_for_its_parent() -> None:
+async def test_child_may_depend_on_others_except_its_parent() -> None:
     shop = Shop()
     seen: list[Any] = []
 
@@ -682,7 +682,7 @@ async def test_a_child_may_wait_for_others_but_not_for_its_parent() -> None:
     assert {record.spec.parent for record in [await shop.sched.get(job_id) for job_id in seen]} == {handle.id}
 
 
-async def test_waiting_for_a_wide_flow_costs_little_however_many_jobs_end() -> None:
+async def test_wait_for_a_wide_flow_costs_little() -> None:
     shop = Shop()
     async with shop.sched.flow() as flow:
         for _ in range(2000):
@@ -694,7 +694,7 @@ async def test_waiting_for_a_wide_flow_costs_little_however_many_jobs_end() -> N
     assert kinds.count("Get") < 2000
 
 
-def test_a_job_of_a_flow_has_a_key_only_if_it_is_itself_in_any_case() -> None:
+def test_keyed_flow_job_requires_a_key_that_rejects() -> None:
     shop = Shop()
     job = shop.step.using(key="burst")
     match = "key 'burst' may make it a job outside its flow"

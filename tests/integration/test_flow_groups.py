@@ -82,7 +82,7 @@ def test_groups_wait_for_groups() -> None:
         assert list(flow.result_sync()) == ["last.deep.step"]
 
 
-def test_an_edge_between_groups_counts_in_the_group_they_are_in() -> None:
+def test_edge_between_groups_counts_in_their_common_group() -> None:
     shop = Shop()
     with shop.sched.flow_sync() as flow:
         first = flow.add(shop.step.using(name="first"))
@@ -134,7 +134,7 @@ def test_group_that_depends_on_an_enclosing_one_is_refused() -> None:
         flow.add(shop.step)
 
 
-def test_groups_that_wait_for_each_other_by_names_are_a_cycle() -> None:
+def test_groups_that_depend_on_each_other_are_a_cycle() -> None:
     shop = Shop()
     with pytest.raises(CycleError, match=r"^b\.step → a\.step → b\.step$"), shop.sched.flow_sync() as flow:
         a = flow.flow("a", after=["b.step"])
@@ -142,7 +142,7 @@ def test_groups_that_wait_for_each_other_by_names_are_a_cycle() -> None:
         a.add(shop.step)
 
 
-def test_a_group_of_a_submitted_flow_may_be_waited_for_outside() -> None:
+def test_group_of_a_submitted_flow_may_be_awaited_outside() -> None:
     shop = Shop()
     with shop.sched.flow_sync() as flow:
         inner = flow.flow("inner")
@@ -257,7 +257,7 @@ def test_a_task_without_dependencies_may_be_run_too() -> None:
         assert flow.result_sync() == {"extract": [0]}
 
 
-def test_arguments_that_do_not_fit_are_refused_by_task_and_name() -> None:
+def test_mismatched_arguments_are_refused_by_task_and_name() -> None:
     line = Pipeline()
     for arguments, text in (
         ({"source": "db"}, "task 'load' lacks the argument 'target'"),
@@ -337,7 +337,7 @@ async def test_a_task_that_depends_on_others_is_not_enqueued_alone() -> None:
         assert await alone.result() == [10]
 
 
-def test_in_a_flow_a_task_waits_for_the_nodes_of_the_tasks_it_names() -> None:
+def test_task_in_a_flow_waits_for_nodes_of_named_tasks() -> None:
     shop = Pipeline()
     with shop.sched.flow_sync() as flow:
         with pytest.raises(UnknownDependencyError, match="'transform' depends on 'extract'"):

@@ -66,7 +66,7 @@ async def test_a_result_is_waited_for_without_asking_again_and_again() -> None:
         assert await asyncio.gather(*waits) == [{"slow": 1}, {"slow": 1}]
 
 
-async def test_the_name_of_a_job_that_has_none_is_its_id() -> None:
+async def test_unnamed_job_is_named_by_its_id() -> None:
     shop = Shop()
     await shop.sched.submit(
         [JobSpec(id="one", task="number", arguments=b'{"n": 1}', flow="f"), JobSpec(id="x", task="step")]
@@ -77,7 +77,7 @@ async def test_the_name_of_a_job_that_has_none_is_its_id() -> None:
         assert (await flow.stats()).total == 1
 
 
-async def test_a_failed_job_is_raised_when_nothing_of_the_flow_can_move() -> None:
+async def test_failed_job_is_raised_once_the_flow_is_stuck() -> None:
     shop = Shop()
     gate = Gate()
 
@@ -170,7 +170,7 @@ async def test_a_flow_that_is_not_over_in_time_goes_on() -> None:
     assert (await flow.stats()).unfinished == 2
 
 
-async def test_an_end_canceled_before_the_rest_does_not_end_the_wait() -> None:
+async def test_early_canceled_end_does_not_end_the_wait() -> None:
     shop = Shop()
     async with shop.sched.flow() as flow:
         head = flow.add(shop.step)

@@ -13,7 +13,7 @@ from queuehint.backends import sending
 from queuehint.client import arrangement
 
 
-async def test_submitting_a_flow_again_returns_it_and_a_different_flow_with_its_id_is_refused(url: str) -> None:
+async def test_repeated_flow_id_returns_the_flow_or_is_refused(url: str) -> None:
     sched = Scheduler(url)
 
     @sched.job

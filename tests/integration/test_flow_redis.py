@@ -261,7 +261,7 @@ async def test_a_flow_in_parts_that_is_refused_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("part_jobs", [2, 200])
-async def test_a_flow_again_is_the_same_one_and_fewer_of_its_jobs_are_not(
+async def test_repeated_flow_is_the_same_and_a_subset_is_refused(
     monkeypatch: pytest.MonkeyPatch, part_jobs: int
 ) -> None:
     monkeypatch.setattr("queuehint.client.arrangement.PART_JOBS", part_jobs)

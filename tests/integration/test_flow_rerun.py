@@ -310,7 +310,7 @@ async def test_of_two_callers_at_once_each_job_runs_again_once(sched: Scheduler)
 
 @pytest.mark.parametrize("applied", [False, True])
 @pytest.mark.parametrize("at", [0, 1, 3])
-async def test_asked_for_again_after_an_unknown_outcome_each_job_runs_again_once(
+async def test_repeated_rerun_after_an_unknown_outcome_runs_jobs_once(
     sched: Scheduler, monkeypatch: pytest.MonkeyPatch, at: int, applied: bool
 ) -> None:
     monkeypatch.setattr(rerun, "AGAIN_MAX", 2)

@@ -70,7 +70,7 @@ def test_a_waiter_for_a_flow_gets_its_results_without_retention(
     on(url, main, retention=AT_ONCE)
 
 
-def test_a_waiter_for_a_flow_gets_the_failed_job_without_retention(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flow_waiter_gets_the_failed_job_without_retention(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(sched: Scheduler) -> None:
         gate = Gate()
         step = tasks(sched, gate)
@@ -91,9 +91,7 @@ def test_a_waiter_for_a_flow_gets_the_failed_job_without_retention(url: str, mon
     on(url, main, retention=AT_ONCE)
 
 
-def test_a_plain_function_gets_the_results_of_a_flow_without_retention(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plain_function_gets_flow_results_without_retention(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(sched: Scheduler) -> None:
         gate = Gate()
         step = tasks(sched, gate)
@@ -112,9 +110,7 @@ def test_a_plain_function_gets_the_results_of_a_flow_without_retention(
 
 
 @pytest.mark.parametrize("count", [1, 1200])
-async def test_the_ends_of_a_long_flow_are_read_before_their_records_go(
-    monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
+async def test_ends_of_a_long_flow_are_read_before_expiry(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(flow_handle, "READ_EVERY_S", 0)
     monkeypatch.setattr(flow_handle, "POLL_MAX_S", 0.02)
 

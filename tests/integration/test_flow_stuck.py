@@ -42,7 +42,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[Shop]:
     made.sched.close_sync()
 
 
-async def test_all_that_waits_for_a_dead_job_is_stuck_however_far_behind_it() -> None:
+async def test_dependents_of_a_dead_job_are_stuck_at_any_distance() -> None:
     shop = Shop()
     async with shop.sched.flow() as flow:
         bad = flow.add(shop.fail)
@@ -63,7 +63,7 @@ async def test_all_that_waits_for_a_dead_job_is_stuck_however_far_behind_it() ->
 
 
 @pytest.mark.parametrize("policy", ["cancel", "run"])
-async def test_a_job_that_does_not_wait_for_a_redrive_is_not_held(policy: Any) -> None:
+async def test_job_independent_of_a_redrive_is_not_held(policy: Any) -> None:
     shop = Shop()
     async with shop.sched.flow() as flow:
         bad = flow.add(shop.fail.using(id="a"))
@@ -86,7 +86,7 @@ async def test_a_job_that_does_not_wait_for_a_redrive_is_not_held(policy: Any) -
     assert FlowState.STUCK not in dict(seen)
 
 
-async def test_one_that_waits_for_a_job_of_elsewhere_or_for_its_children_can_go_on() -> None:
+async def test_job_behind_running_outsiders_or_children_is_not_stuck() -> None:
     shop = Shop()
     gate = Gate()
 

@@ -14,7 +14,7 @@ from tests.manual_jobs import on
 from tests.schedulers import memory, run, scheduler
 
 
-def test_a_flow_times_out_after_the_scheduler_that_made_it_is_closed(url: str) -> None:
+def test_flow_times_out_after_its_scheduler_closed(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         begun = asyncio.Event()
 
@@ -40,7 +40,7 @@ def test_a_flow_times_out_after_the_scheduler_that_made_it_is_closed(url: str) -
     on(url, main)
 
 
-def test_a_timeout_counts_from_the_submission_and_goes_on_without_a_worker() -> None:
+def test_flow_timeout_counts_from_submission_without_a_worker() -> None:
     sched, clock = scheduler()
 
     @sched.job
@@ -62,9 +62,7 @@ def test_a_timeout_counts_from_the_submission_and_goes_on_without_a_worker() -> 
 
 
 @pytest.mark.parametrize("count", [3, 1_001])
-def test_the_timeout_of_a_flow_goes_with_the_request_by_which_it_takes_effect(
-    count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flow_timeout_is_sent_with_the_committing_request(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sched, _ = scheduler()
     asked: list[op.Operation[Any]] = []
     call_sync = memory(sched).call_sync
@@ -97,7 +95,7 @@ def test_the_timeout_of_a_flow_goes_with_the_request_by_which_it_takes_effect(
         (True, InvalidJobTypeError, "timeout must be a timedelta or a number of seconds, got bool"),
     ],
 )
-def test_a_wrong_timeout_of_a_flow_is_refused_when_it_is_made(timeout: Any, error: type[ValueError], text: str) -> None:
+def test_malformed_flow_timeout_is_refused_at_creation(timeout: Any, error: type[ValueError], text: str) -> None:
     sched, _ = scheduler()
     for make in (sched.flow, sched.flow_sync):
         with pytest.raises(error, match=text):

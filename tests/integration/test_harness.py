@@ -125,7 +125,7 @@ def test_a_fork_ends_no_server_of_its_parent(start_server: StartServer) -> None:
     assert server.client().ping()
 
 
-def test_a_port_that_was_taken_meanwhile_is_given_up_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_taken_meanwhile_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server((servers.HOST, 0)) as stranger:
         taken = stranger.getsockname()[1]
         ports = [taken]

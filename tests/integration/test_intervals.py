@@ -141,7 +141,7 @@ def test_missing_file_exits_with_2(tmp_path: Path) -> None:
     assert (code, "missing: No such file or directory" in output) == (2, True)
 
 
-def test_log_that_is_not_complete_is_a_fault_only_if_asked() -> None:
+def test_incomplete_log_is_a_fault_only_on_request() -> None:
     lost = OVERTAKEN.splitlines()[0].replace("[[20, 30]]", "[[20]]")
     code, output = check("-", input=lost)
     assert (code, "not judged: began and were not seen to end" in output) == (0, True)

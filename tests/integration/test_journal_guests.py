@@ -119,7 +119,7 @@ def end(store: SqliteBackend, grant: Grant, worker: str) -> op.Verdict:
 # --- questions, orders and submissions -------------------------------------------------------------------------------
 
 
-def test_questions_have_the_answers_of_the_process_that_has_the_file(table: Table) -> None:
+def test_questions_are_answered_by_the_leader_of_the_file(table: Table) -> None:
     owner, guest = table.have(), table.open()
     for question in QUESTIONS:
         there, here = guest.call_sync(question), owner.call_sync(question)
@@ -160,7 +160,7 @@ def test_a_submission_of_the_largest_size_reaches_it(table: Table) -> None:
         guest.call_sync(op.Enqueue((job("x", ["doc"], arguments=bytes(2 << 20)),)))
 
 
-async def test_a_guest_on_a_loop_asks_as_well_and_many_at_a_time(table: Table) -> None:
+async def test_guest_on_a_loop_may_ask_many_questions_concurrently(table: Table) -> None:
     owner, guest = table.have(), table.open()
     drawn, counted = await asyncio.gather(
         asyncio.gather(*[guest.call(op.Draw(1)) for _ in range(50)]), guest.call(op.CountJobs())
@@ -172,14 +172,14 @@ async def test_a_guest_on_a_loop_asks_as_well_and_many_at_a_time(table: Table) -
         await guest.call(op.Draw(1))
 
 
-def test_a_guest_on_a_loop_of_another_library_asks_as_well(table: Table) -> None:
+def test_guest_on_a_foreign_loop_may_ask(table: Table) -> None:
     uvloop = pytest.importorskip("uvloop")
     owner, guest = table.have(), table.open()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(asyncio.wait_for(guest.call(op.CountJobs()), 10)) == owner.call_sync(op.CountJobs())
 
 
-def test_a_guest_waits_for_results_of_jobs_that_are_forgotten_at_once(table: Table) -> None:
+def test_guest_waits_for_results_of_jobs_without_retention(table: Table) -> None:
     table.clock = None  # type: ignore[assignment]
     url = f"sqlite:///{table.path}?durability=process"
     here, there = Scheduler(url), Scheduler(url)
@@ -226,7 +226,7 @@ def test_the_doctor_repairs_where_another_process_leads_and_runs_jobs(table: Tab
 # --- who leads -------------------------------------------------------------------------------------------------------
 
 
-def test_a_guest_has_the_file_once_the_other_one_has_closed_it(table: Table) -> None:
+def test_guest_takes_the_file_after_the_leader_closed(table: Table) -> None:
     owner, guest = table.have(), table.open()
     guest.call_sync(op.Peek())
     owner.close_sync()
@@ -237,7 +237,7 @@ def test_a_guest_has_the_file_once_the_other_one_has_closed_it(table: Table) -> 
     assert not table.path.with_name("jobs.db.sock").exists()
 
 
-def test_one_that_runs_no_jobs_leaves_the_lead_to_one_that_does(table: Table) -> None:
+def test_process_without_jobs_leaves_the_lead_to_a_worker(table: Table) -> None:
     first, second = table.open(), table.open()
     first.call_sync(op.Enqueue((job("a", ["doc"]),)))
     held: list[tuple[str, int]] = []
@@ -253,7 +253,7 @@ def test_one_that_runs_no_jobs_leaves_the_lead_to_one_that_does(table: Table) ->
     assert (leads(first), leads(second)) == (False, True)
 
 
-def test_a_guest_that_begins_to_run_jobs_on_the_connection_it_has_is_left_the_lead(table: Table) -> None:
+def test_guest_that_starts_a_worker_is_left_the_lead(table: Table) -> None:
     first, second = table.open(), table.open()
     first.call_sync(op.Peek())
     second.call_sync(op.Peek())
@@ -283,7 +283,7 @@ def test_guest_leases_survive_a_new_leader_and_dead_ones_end(table: Table, monke
     assert end(guest, there, "guest") is op.Verdict.DONE
 
 
-def test_the_lease_of_a_guest_that_led_and_died_ends_too(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lease_of_a_dead_former_leader_ends(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, third = table.open(), table.open(), table.open()
     for store in (first, second):
         store.adopt(list)
@@ -385,7 +385,7 @@ def lost(table: Table, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 @pytest.mark.parametrize("shell", ["sync", "async"])
-def test_a_change_whose_answer_is_lost_is_answered_and_done_once(table: Table, lost: list[bytes], shell: str) -> None:
+def test_change_with_a_lost_answer_is_answered_and_done_once(table: Table, lost: list[bytes], shell: str) -> None:
     leader, guest = table.have(), table.open()
     leader.call_sync(op.Enqueue((job("d", ["d"]), job("e", ["e"]))))
     claim = op.Exchange("v", limit=1)
@@ -432,7 +432,7 @@ def test_next_leader_knows_answers_of_the_previous_one(table: Table, is_snapshot
     assert guest.call_sync(op.CountJobs()).started == 3
 
 
-def test_a_call_that_was_canceled_is_answered_when_it_is_made_again(table: Table) -> None:
+def test_canceled_call_is_answered_when_repeated(table: Table) -> None:
     leader, guest = table.have(), table.open()
     leader.call_sync(op.Enqueue((job("d", ["d"]), job("e", ["e"]))))
     claim = op.Exchange("v", limit=1)
@@ -452,7 +452,7 @@ def test_a_call_that_was_canceled_is_answered_when_it_is_made_again(table: Table
     assert leader.call_sync(op.CountJobs()).started == 3
 
 
-def test_the_next_call_of_a_thread_goes_on_with_the_stream_of_the_one_before(table: Table) -> None:
+def test_next_call_of_a_thread_continues_its_stream(table: Table) -> None:
     leader, guest = table.have(), table.open()
     for _ in range(5):
         guest.call_sync(op.Draw(1))
@@ -479,7 +479,7 @@ def test_a_request_that_is_sent_twice_is_journaled_once(table: Table) -> None:
     assert leader._journal.number == before + 1
 
 
-def test_a_request_that_comes_after_the_next_one_of_its_stream_is_not_done(table: Table) -> None:
+def test_request_older_than_its_stream_is_not_done(table: Table) -> None:
     leader = table.have()
     late = [frame(CALL, n, line_of(encode(op.Draw(1)), Request("s-1", number))) for n, number in enumerate((2, 1, 2))]
     answers = say(table, frame(HELLO, 9, hello("default", 0)), *late)
@@ -531,7 +531,7 @@ def owner(table: Table) -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()
 
 
-def test_a_process_that_stands_is_told_from_one_that_works_and_one_that_died(
+def test_stalled_process_differs_from_working_and_dead_ones(
     table: Table, owner: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{table.path}?durability=process"
@@ -816,7 +816,7 @@ def test_more_calls_than_are_done_at_a_time_wait(table: Table, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("there", [host_module.THERE_MAX, 0])
-def test_changes_that_wait_for_others_are_begun_when_these_are_answered(
+def test_changes_that_wait_begin_after_earlier_answers(
     table: Table, monkeypatch: pytest.MonkeyPatch, there: int
 ) -> None:
     monkeypatch.setattr(host_module, "CALLS_MAX", 2)
@@ -848,7 +848,7 @@ async def test_guest_call_is_sent_at_once_or_with_its_turn(table: Table, monkeyp
     await guest.close()
 
 
-def test_a_change_is_answered_on_the_thread_that_has_written_it(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_is_answered_on_its_writing_thread(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.have()
     guest = table.open()
     guest.call_sync(op.Draw(1))
@@ -919,7 +919,7 @@ def test_an_answer_that_takes_long_is_waited_for(table: Table, monkeypatch: pyte
     assert got == [leader.call_sync(op.Peek())] * 2
 
 
-def test_an_operation_that_fails_in_an_unknown_way_may_have_been_done(
+def test_operation_with_an_unknown_failure_has_an_unknown_outcome(
     table: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     leader, guest = table.have(), table.open()
@@ -947,7 +947,7 @@ def test_a_closed_store_says_that_it_is_gone(table: Table, monkeypatch: pytest.M
     monkeypatch.undo()
 
 
-def test_one_that_wants_to_run_jobs_is_left_the_lead_or_told_to_go_on_as_a_guest(table: Table) -> None:
+def test_aspiring_worker_is_left_the_lead_or_stays_a_guest(table: Table) -> None:
     leader = table.have()
     forget = leader.adopt(list)
     wants = frame(WANT, 1, b"%d" % (LEAD | RUN))
@@ -957,7 +957,7 @@ def test_one_that_wants_to_run_jobs_is_left_the_lead_or_told_to_go_on_as_a_guest
     assert say(table, HERE, runs, wants) == [(ANSWER, 0, b"rnull"), (ANSWER, 1, b"rnull"), (ANSWER, 1, GONE)]
 
 
-def test_a_leader_knows_which_guests_run_jobs_and_not_which_stand_by(table: Table) -> None:
+def test_leader_knows_which_guests_run_jobs(table: Table) -> None:
     leader = table.have()
     leader.keeps_lead = True
     for aim, runners in ((LEAD, 0), (RUN, 1), (LEAD | RUN, 1)):
@@ -986,9 +986,7 @@ def test_the_socket_is_for_its_user_alone(table: Table, monkeypatch: pytest.Monk
     assert asked == [{os.geteuid(), 0}]
 
 
-def test_another_user_does_not_answer_for_the_process_that_has_the_file(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_user_cannot_impersonate_the_leader(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.have()
     monkeypatch.setattr(doors_module, "is_trusted", lambda *_: False)
     with pytest.raises(BackendDeniedError, match="the socket belongs to another user"):
@@ -1002,7 +1000,7 @@ def test_the_other_end_is_asked_for_its_user() -> None:
         assert not sockets_module.is_trusted(here, {os.geteuid() + 1}) or sys.platform != "linux"
 
 
-def test_a_socket_of_a_killed_process_is_replaced_and_anything_else_is_left_alone(table: Table) -> None:
+def test_stale_socket_is_replaced_and_foreign_files_are_kept(table: Table) -> None:
     beside = table.path.with_name("jobs.db.sock")
     with closing(socket.socket(socket.AF_UNIX)) as stale:
         stale.bind(str(beside))
@@ -1016,9 +1014,7 @@ def test_a_socket_of_a_killed_process_is_replaced_and_anything_else_is_left_alon
     assert beside.read_text() == "a diary"
 
 
-def test_a_path_that_is_too_long_has_its_socket_in_a_directory_of_the_user(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overlong_path_puts_its_socket_in_a_user_directory(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(table.path.parent))
     far = table.path.parent / ("d" * 100) / "jobs.db"
     far.parent.mkdir()

@@ -86,7 +86,7 @@ class Blocked:
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_row_has_its_grants_before_their_exchange_and_the_standing_at_its_end(shelf: Shelf) -> None:
+def test_row_lists_grants_before_their_exchange_and_standing_last(shelf: Shelf) -> None:
     store = shelf.open()
     free(store, "a", "b", "c")
     grants = claim(store, 2)
@@ -98,7 +98,7 @@ def test_a_row_has_its_grants_before_their_exchange_and_the_standing_at_its_end(
     assert len(lines[2]) == 5
 
 
-def test_a_row_that_is_written_first_begins_with_the_standing_unless_the_one_before_ends_with_it(shelf: Shelf) -> None:
+def test_first_row_begins_with_the_standing_unless_already_written(shelf: Shelf) -> None:
     store = shelf.open()
     free(store, "a", "b")
     claim(store)
@@ -122,9 +122,7 @@ def test_jobs_that_a_pause_has_parked_stand_between_the_grants(shelf: Shelf) -> 
 # --- the engine is ahead ---------------------------------------------------------------------------------------------
 
 
-def test_a_question_is_answered_after_the_row_that_grants_is_written(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_question_is_answered_after_the_granting_row(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     store = shelf.open()
     free(store, "a")
     blocked = Blocked(monkeypatch)
@@ -142,9 +140,7 @@ def test_a_question_is_answered_after_the_row_that_grants_is_written(
     assert found == [STARTED]
 
 
-def test_a_question_is_answered_as_before_if_the_row_that_grants_cannot_be_written(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_question_is_answered_as_before_an_unwritable_grant(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     store = shelf.open()
     free(store, "a")
     blocked = Blocked(monkeypatch, BackendFullError("no room"))
@@ -204,9 +200,7 @@ def test_failure_in_a_granting_group_leaves_it_unwritten(shelf: Shelf, monkeypat
 # --- replayed by the same release ------------------------------------------------------------------------------------
 
 
-def test_a_release_that_decides_otherwise_than_it_did_says_so_and_follows(
-    shelf: Shelf, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_release_with_other_decisions_logs_and_follows_them(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     grant = ahead_of_b(shelf)
     with other_release("newest_first", name=release()):
         again = shelf.reopen()
@@ -274,7 +268,7 @@ def test_claims_in_one_row_have_each_their_own_grants(shelf: Shelf) -> None:
         assert [record(again, each).state for each in "ab"] == [STARTED, STARTED]
 
 
-def test_another_release_that_ends_jobs_otherwise_refuses_and_leaves_all_as_it_was(shelf: Shelf) -> None:
+def test_release_with_other_ends_refuses_and_changes_nothing(shelf: Shelf) -> None:
     grant = ahead_of_b(shelf)
     before = shelf.count("journal")
     with other_release(), pytest.MonkeyPatch.context() as patch:
@@ -295,7 +289,7 @@ def test_another_release_that_ends_jobs_otherwise_refuses_and_leaves_all_as_it_w
     assert finish(shelf.reopen(), grant) is op.Verdict.DONE
 
 
-def test_another_release_refuses_rows_of_a_grant_that_may_not_run_by_its_rules(shelf: Shelf) -> None:
+def test_release_refuses_grants_that_its_rules_forbid(shelf: Shelf) -> None:
     store = shelf.open()
     enqueue(store, "a", "b")
     claim(store)
@@ -304,7 +298,7 @@ def test_another_release_refuses_rows_of_a_grant_that_may_not_run_by_its_rules(s
         shelf.reopen().call_sync(NUDGE)
 
 
-def test_operations_of_another_release_that_this_one_does_not_know_are_refused_by_name(shelf: Shelf) -> None:
+def test_unknown_operations_of_another_release_are_refused_by_name(shelf: Shelf) -> None:
     enqueue(shelf.open(), "a")
     change(shelf, b'{"":"Enqueue"', b'{"":"Enrol"')
     with other_release(), pytest.raises(BackendDeniedError, match="has operations that this one does not know"):
@@ -323,7 +317,7 @@ def test_a_line_that_is_no_grant_is_damage(shelf: Shelf, line: bytes) -> None:
         shelf.reopen().call_sync(NUDGE)
 
 
-def test_a_request_that_is_repeated_to_another_release_gets_the_first_answer(shelf: Shelf) -> None:
+def test_request_repeated_to_another_release_gets_the_first_answer(shelf: Shelf) -> None:
     store = shelf.open()
     for job_id in "abc":
         free(store, job_id)
@@ -372,9 +366,7 @@ def foreign(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return say
 
 
-def test_a_guest_of_another_release_with_the_same_wire_may_ask_for_everything(
-    shelf: Shelf, foreign: Callable[..., None]
-) -> None:
+def test_guest_of_another_release_with_equal_wire_is_served(shelf: Shelf, foreign: Callable[..., None]) -> None:
     foreign()
     leader, guest = shelf.open(), shelf.open()
     leader.adopt(list)
@@ -397,7 +389,7 @@ def test_a_guest_with_another_wire_is_refused_by_both_releases(shelf: Shelf, for
 
 
 @pytest.mark.parametrize("its_wire", [None, "7-00000000"])
-def test_a_leader_without_a_worker_leaves_another_release_a_snapshot_and_the_lead(
+def test_leader_without_worker_leaves_snapshot_and_lead_to_another(
     shelf: Shelf, foreign: Callable[..., None], its_wire: str | None
 ) -> None:
     free(shelf.open(), "a")
@@ -421,9 +413,7 @@ def claims_of(store: SqliteBackend) -> list[bool]:
     return [decode(line).is_claim for line in lines]
 
 
-def test_a_leader_keeps_the_lead_from_a_release_that_cannot_read_its_snapshot(
-    shelf: Shelf, foreign: Callable[..., None]
-) -> None:
+def test_leader_keeps_the_lead_from_a_release_unable_to_read(shelf: Shelf, foreign: Callable[..., None]) -> None:
     foreign(reads=SCHEMA - 1)
     leader, guest = shelf.open(), shelf.open()
     free(leader, "a")
@@ -433,7 +423,7 @@ def test_a_leader_keeps_the_lead_from_a_release_that_cannot_read_its_snapshot(
     assert not guest.is_leading
 
 
-def test_many_jobs_are_written_down_beside_the_work_before_another_release_leads(
+def test_snapshot_for_another_release_is_written_beside_the_work(
     shelf: Shelf, foreign: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (leading, compaction):
@@ -452,9 +442,7 @@ def test_many_jobs_are_written_down_beside_the_work_before_another_release_leads
     assert {grant.spec.id for grant in held} == {"a0", "a1", "a2", "a3"}
 
 
-def test_two_processes_of_another_release_that_want_the_lead_at_once_get_it_once(
-    shelf: Shelf, foreign: Callable[..., None]
-) -> None:
+def test_two_processes_of_another_release_get_one_lead(shelf: Shelf, foreign: Callable[..., None]) -> None:
     foreign()
     leader, *guests = shelf.open(), shelf.open(), shelf.open()
     free(leader, "a", "b")
@@ -473,9 +461,7 @@ def test_two_processes_of_another_release_that_want_the_lead_at_once_get_it_once
 # --- layouts ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_journal_of_a_newer_layout_is_refused_before_guests_come_and_is_as_it_was(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_journal_of_a_newer_layout_is_refused_unchanged(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SCHEMA", 77)
     monkeypatch.setattr(compaction, "release", lambda: OTHER)
     free(shelf.open(), "a")
@@ -497,7 +483,7 @@ def test_a_journal_of_a_newer_layout_is_refused_before_guests_come_and_is_as_it_
     assert record(newer, "a").state is QUEUED, "the other one has let go of the lead"
 
 
-def test_a_beginning_that_cannot_be_read_is_refused_by_the_release_that_it_names(shelf: Shelf) -> None:
+def test_unreadable_header_is_refused_by_the_release_it_names(shelf: Shelf) -> None:
     shelf.open().call_sync(NUDGE)
     change(shelf, b'"release":"%b"' % release().encode(), b'"more":1,"release":"%b"' % OTHER.encode())
     problem = f"was led by release {OTHER}, which has operations that this one does not know, and release {release()}"
@@ -546,7 +532,7 @@ def test_standby_of_another_release_follows_nothing_and_leads_by_grants(
     assert "journal.other_release" in events(caplog)
 
 
-def test_one_of_the_same_release_that_stands_by_leads_before_one_of_another(
+def test_standby_of_the_same_release_leads_first(
     shelf: Shelf, standing: Callable[[JournalBackend], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader, same, other = shelf.open(), shelf.open(), shelf.open()
@@ -570,9 +556,7 @@ def test_one_of_the_same_release_that_stands_by_leads_before_one_of_another(
     waiting._forget()
 
 
-def test_one_that_waits_follows_from_a_further_snapshot_on_if_its_own_release_leads(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_standby_follows_from_a_snapshot_of_its_release(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     leader, other = shelf.open(), shelf.open()
     leader.adopt(list)
     free(leader, "a")
@@ -591,7 +575,7 @@ def test_one_that_waits_follows_from_a_further_snapshot_on_if_its_own_release_le
     waiting._forget()
 
 
-def test_an_error_of_one_that_stands_by_is_logged_once_as_long_as_it_is_the_same(
+def test_repeated_standby_error_is_logged_once(
     shelf: Shelf,
     standing: Callable[[JournalBackend], None],
     caplog: pytest.LogCaptureFixture,

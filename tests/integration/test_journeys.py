@@ -25,9 +25,9 @@ def check(trace: Trace, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", JOURNEYS)
-def test_a_call_in_memory_enters_no_more_files_than_it_did(name: str) -> None:
+def test_memory_call_enters_no_additional_files(name: str) -> None:
     check(JOURNEYS[name](), name)
 
 
-def test_an_enqueue_on_redis_enters_no_more_files_than_it_did(redis_server: Server, namespace: str) -> None:
+def test_redis_enqueue_enters_no_additional_files(redis_server: Server, namespace: str) -> None:
     check(enqueue_on_redis(f"{redis_server.url}?namespace={namespace}"), "enqueue on Redis")

@@ -33,7 +33,7 @@ def queuehint_state() -> str:
     return "fake"
 
 
-def test_the_applications_scheduler_is_on_a_store_of_the_tests_own(
+def test_application_scheduler_uses_a_store_of_the_test(
     queuehint_sched: Scheduler, queuehint_clock: FakeClock, drain_sync: Callable[..., list[JobRecord]]
 ) -> None:
     assert queuehint_sched is app
@@ -81,7 +81,7 @@ def run_pytest(folder: Path, source: str, *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_test_of_a_user_has_a_scheduler_of_its_own(tmp_path: Path) -> None:
+def test_user_test_has_its_own_scheduler(tmp_path: Path) -> None:
     code, told = run_pytest(
         tmp_path,
         """
@@ -103,7 +103,7 @@ def test_a_test_of_a_user_has_a_scheduler_of_its_own(tmp_path: Path) -> None:
     assert (code, "2 passed" in told) == (0, True), told
 
 
-def test_a_backend_that_breaks_a_rule_is_convicted_by_the_rule_and_its_values_are_shown(tmp_path: Path) -> None:
+def test_backend_that_breaks_a_rule_is_convicted_with_its_values(tmp_path: Path) -> None:
     code, told = run_pytest(
         tmp_path,
         """

@@ -61,7 +61,7 @@ def test_leader_reads_worker_configs_and_drops_malformed_lines() -> None:
     tell(there, {"url": "nobody reads it"})
 
 
-def test_one_that_ends_at_once_is_started_again_ever_more_rarely(
+def test_leader_that_ends_at_once_is_restarted_with_backoff(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(leader, "PAUSE_MIN_S", 0.01)

@@ -74,7 +74,7 @@ def test_a_process_renews_until_it_is_told_to_end(remote: tuple[MemoryBackend, s
     assert states(memory) == [(JobState.STARTED, 0)] * 3
 
 
-def test_a_process_is_heard_whose_pipe_is_above_the_first_1024_files(
+def test_process_with_a_pipe_above_1024_files_is_heard(
     remote: tuple[MemoryBackend, str], process: RenewerProcess
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -131,7 +131,7 @@ def test_dead_worker_is_signed_off_at_once(end: str, remote: tuple[MemoryBackend
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_process_ends_with_its_worker_and_not_by_a_signal(name: str, process: RenewerProcess) -> None:
+def test_helper_ends_with_its_worker_rather_than_by_signal(name: str, process: RenewerProcess) -> None:
     process.start(1.0)
     until(lambda: process.hear(0.1))
     assert process.pid is not None
@@ -141,7 +141,7 @@ def test_a_process_ends_with_its_worker_and_not_by_a_signal(name: str, process: 
     assert not process.is_dead
 
 
-def test_a_process_that_dies_is_dead_and_may_be_spoken_to(process: RenewerProcess) -> None:
+def test_dead_helper_is_dead_and_may_be_written_to(process: RenewerProcess) -> None:
     assert process.is_dead
     assert process.hear(0.1) == []
     process.send("+1 a\n")
@@ -154,7 +154,7 @@ def test_a_process_that_dies_is_dead_and_may_be_spoken_to(process: RenewerProces
     process.hear(0.1)
 
 
-def test_a_process_that_does_not_read_is_dead_before_the_memory_is_full(process: RenewerProcess) -> None:
+def test_helper_that_does_not_read_is_dead_before_memory_fills(process: RenewerProcess) -> None:
     process.start(1.0)
     until(lambda: process.hear(0.1))
     assert process.pid is not None

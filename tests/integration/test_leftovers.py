@@ -35,7 +35,7 @@ def count_calls(sched: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_an_enqueue_answers_when_its_own_work_is_done_and_does_its_share(
+def test_enqueue_answers_after_its_own_work_and_its_share(
     url: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main(sched: Scheduler) -> None:

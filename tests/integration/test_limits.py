@@ -43,7 +43,7 @@ def counting(sched: Scheduler) -> tuple[Job[..., Any], dict[str, int], Callable[
     return work, counts, gate.set
 
 
-def test_a_worker_of_the_application_never_runs_more_than_a_limit_and_all_in_the_end(url: str) -> None:
+def test_application_worker_never_exceeds_a_limit_and_finishes(url: str) -> None:
     async def main() -> dict[str, int]:
         sched, _ = scheduler(url)
         work, counts, go = counting(sched)
@@ -59,7 +59,7 @@ def test_a_worker_of_the_application_never_runs_more_than_a_limit_and_all_in_the
     assert run(main()) == {"now": 0, "most": 3, "all": 20}
 
 
-async def test_an_idle_worker_is_woken_when_a_limit_is_raised_or_taken_away(url: str) -> None:
+async def test_idle_worker_wakes_when_a_limit_is_raised_or_removed(url: str) -> None:
     sched, _ = scheduler(url)
     work, counts, go = counting(sched)
     await sched.limit(["t"], 1, each=True)
@@ -144,7 +144,7 @@ async def test_a_submission_too_many_is_refused_for_producers_and_handlers(url: 
 
 
 @pytest.mark.parametrize("way", ["enqueue", "enqueue_many", "flow", "exclusive", "schedule"])
-async def test_every_way_to_enqueue_finds_the_room_of_jobs_whose_end_was_due(url: str, way: str) -> None:
+async def test_every_enqueue_finds_the_room_of_overdue_jobs(url: str, way: str) -> None:
     sched, clock = scheduler(url)
 
     @sched.job(queue_hint=["a", "{n}"])

@@ -65,7 +65,7 @@ def refuses_forks(sched: Scheduler) -> None:
 
 
 @needs_fork
-def test_use_after_a_fork_is_an_error_and_the_parent_goes_on() -> None:
+def test_use_after_a_fork_raises_and_the_parent_continues() -> None:
     sched, _ = scheduler()
     assert sched.stats_sync().unfinished == 0
     assert in_fork(lambda: refuses_forks(sched)) == 0
@@ -73,7 +73,7 @@ def test_use_after_a_fork_is_an_error_and_the_parent_goes_on() -> None:
 
 
 @needs_fork
-def test_a_fork_made_while_a_thread_was_inside_does_not_hang() -> None:
+def test_fork_during_a_call_of_another_thread_does_not_hang() -> None:
     sched, _ = scheduler()
     lock = memory(sched)._lock
     held, leave = threading.Event(), threading.Event()
@@ -153,7 +153,7 @@ def test_it_says_once_that_it_is_volatile(caplog: pytest.LogCaptureFixture) -> N
     assert events(caplog) == ["memory.volatile"]
 
 
-def test_it_warns_once_when_a_job_is_ready_for_5_s_and_no_worker_runs(caplog: pytest.LogCaptureFixture) -> None:
+def test_unserved_ready_job_is_logged_once_after_5_s(caplog: pytest.LogCaptureFixture) -> None:
     sched, clock = scheduler()
     sched.backend.call_sync(op.Enqueue((job("a"),)))
     clock.advance(seconds=4.999)
@@ -167,7 +167,7 @@ def test_it_warns_once_when_a_job_is_ready_for_5_s_and_no_worker_runs(caplog: py
     assert caplog.records[0].levelname == "WARNING"
 
 
-def test_it_does_not_warn_of_jobs_that_wait_or_went_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
+def test_waiting_or_vanished_jobs_are_not_logged_as_unserved(caplog: pytest.LogCaptureFixture) -> None:
     sched, clock = scheduler()
     sched.backend.call_sync(op.Enqueue((job("a"), job("later", delay_ms=60_000))))
     clock.advance(seconds=4)
@@ -325,7 +325,7 @@ def test_no_wake_up_is_lost_between_threads() -> None:
 # --- threads -----------------------------------------------------------------------------------------------------
 
 
-def test_sixteen_threads_enqueue_and_work_and_every_job_runs_exactly_once() -> None:
+def test_sixteen_threads_run_every_job_exactly_once() -> None:
     sched = Scheduler("memory://")
     ran: Counter[int] = Counter()
     order: dict[str, list[int]] = {}
@@ -363,7 +363,7 @@ def test_sixteen_threads_enqueue_and_work_and_every_job_runs_exactly_once() -> N
     memory(sched).engine.check()
 
 
-def test_an_operation_that_is_refused_changes_nothing_and_wakes_as_usual() -> None:
+def test_refused_operation_changes_nothing_and_wakes_as_usual() -> None:
     from queuehint import DuplicateJobError
 
     backend = MemoryBackend(BackendOptions(clock=FakeClock()))
@@ -432,7 +432,7 @@ async def test_a_caller_that_enqueues_without_end_lets_others_have_turns() -> No
     task.cancel()
 
 
-async def test_callers_in_two_threads_do_not_take_turns_from_the_others_of_their_loops() -> None:
+async def test_callers_in_two_threads_do_not_starve_their_loops() -> None:
     backend = MemoryBackend()
     enqueue = op.Enqueue((job("a"),))
     assert not backend.owes_turn(enqueue)
@@ -441,7 +441,7 @@ async def test_callers_in_two_threads_do_not_take_turns_from_the_others_of_their
     assert not backend.owes_turn(enqueue)
 
 
-async def test_question_by_path_leaves_turns_to_others_while_records_are_indexed(
+async def test_query_by_path_yields_while_records_are_indexed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(in_process, "INDEXED_AT_ONCE", 10)
@@ -507,7 +507,7 @@ async def test_closed_store_in_memory_names_the_jobs_that_are_lost(caplog: pytes
     assert jobs == 2
 
 
-async def test_drain_and_stores_of_tests_name_no_jobs_that_are_left(caplog: pytest.LogCaptureFixture) -> None:
+async def test_drain_and_test_stores_log_no_leftover_jobs(caplog: pytest.LogCaptureFixture) -> None:
     real, (fake, _) = Scheduler(), scheduler()
     for sched in (real, fake):
         save = saving(sched)

@@ -112,7 +112,7 @@ def test_to_register_asks_nothing_of_the_store(monkeypatch: pytest.MonkeyPatch) 
     CollectorRegistry().register(prometheus.SchedulerCollector(sched))
 
 
-def test_a_dead_store_is_told_and_not_asked_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_store_is_reported_and_not_queried_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sched = Scheduler("memory://")
     asked: list[int] = []
 
@@ -127,7 +127,7 @@ def test_a_dead_store_is_told_and_not_asked_again_at_once(monkeypatch: pytest.Mo
     assert asked == [1]
 
 
-def test_a_store_that_hangs_holds_no_scrape_up_and_is_asked_once_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_store_delays_no_scrape_and_is_queried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sched = Scheduler("memory://")
     asked: list[int] = []
     go_on = threading.Event()
@@ -245,7 +245,7 @@ def test_histograms_and_spans_of_opentelemetry() -> None:
     assert counts == {"queuehint.job.wait.duration": 2, "queuehint.job.run.duration": 2}
 
 
-def test_a_trace_leads_from_a_request_to_the_third_attempt_and_its_child() -> None:
+def test_trace_leads_from_request_to_third_attempt_and_child() -> None:
     sched, spans = Scheduler("memory://"), InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
@@ -292,7 +292,7 @@ def test_a_trace_leads_from_a_request_to_the_third_attempt_and_its_child() -> No
     assert [span.status.is_ok for span in (first, second, third)] == [False, False, True]
 
 
-def test_a_step_that_is_made_has_a_span_below_its_attempt() -> None:
+def test_executed_step_has_a_span_below_its_attempt() -> None:
     sched, spans = Scheduler("memory://"), InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))

@@ -165,7 +165,7 @@ def migrated(place: Place) -> list[list[Any]]:
 
 
 @LIBRARIES
-def test_a_printed_migration_makes_the_same_tables_as_migrate_and_removes_them(
+def test_printed_migration_creates_and_drops_the_same_tables(
     place: Place, migrated: list[list[Any]], library: type[Any], tmp_path: Path
 ) -> None:
     project = library(tmp_path, place.url())

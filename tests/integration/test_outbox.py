@@ -157,7 +157,7 @@ async def test_note_refused_for_memory_is_sent_once_memory_is_free(monkeypatch: 
     assert sched.records.result_of(await job.record()) == {"rows": 1}
 
 
-async def test_lines_that_could_not_be_sent_are_appended_to_the_settled_record(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unsent_lines_are_appended_to_the_settled_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_module, "REST_S", 0)
 
     sched, _ = scheduler()
@@ -378,7 +378,7 @@ def test_a_codec_that_gives_no_payload_fails_its_job(url: str, payload: Any) -> 
 # --- an exchange that fails with what is no error of the store ---------------------------------------------------
 
 
-async def test_an_outcome_that_cannot_be_sent_fails_its_own_job_only() -> None:
+async def test_unsendable_outcome_fails_only_its_own_job() -> None:
     def is_bad(outcome: Outcome) -> bool:
         return outcome.result == b'{"result":13}'
 
@@ -401,7 +401,7 @@ async def test_an_outcome_that_cannot_be_sent_fails_its_own_job_only() -> None:
     assert (error_of(records[13]), message_of(records[13])) == ("ValueError", SHOWN)
 
 
-async def test_an_outcome_that_cannot_even_fail_is_given_up_and_the_others_go_on(
+async def test_unfailable_outcome_is_abandoned_and_others_continue(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def is_bad(outcome: Outcome) -> bool:
@@ -424,7 +424,7 @@ async def test_an_outcome_that_cannot_even_fail_is_given_up_and_the_others_go_on
     assert [record.__dict__.get("event") for record in caplog.records].count("job.not_settled") == 2
 
 
-async def test_exchanges_that_all_fail_are_tried_again_and_harm_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_exchanges_are_retried_and_harm_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening_module, "BACKEND_PAUSE_S", 0)
 
     sched, _ = scheduler()
@@ -706,7 +706,7 @@ async def test_note_that_breaks_exchanges_delays_only_itself(monkeypatch: pytest
 
 
 @pytest.mark.redis
-async def test_many_jobs_that_all_speak_cost_a_few_scripts_a_second(start_server: StartServer) -> None:
+async def test_notes_of_many_jobs_cost_few_scripts_a_second(start_server: StartServer) -> None:
     server = start_server()
     sched = Scheduler(server.url)
 

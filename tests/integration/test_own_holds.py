@@ -91,7 +91,7 @@ async def test_wait_that_needs_the_place_through_other_jobs_is_refused(url: str)
 
 
 @pytest.mark.parametrize("each", [False, True])
-async def test_wait_for_a_limit_that_the_hold_uses_up_is_refused(each: bool) -> None:
+async def test_wait_for_a_limit_used_up_by_holds_is_refused(each: bool) -> None:
     async with Scheduler() as sched:
         edit = jobs(sched)
         await sched.limit([] if each else ["doc"], 1, each=each)
@@ -212,7 +212,7 @@ async def test_hold_that_another_task_leaves_marks_nobody_afterwards() -> None:
             assert await job.result(timeout=LIMIT_S) == "doc1"
 
 
-async def test_hold_entered_in_a_task_of_its_own_marks_no_other() -> None:
+async def test_hold_entered_in_its_own_task_marks_no_other() -> None:
     async with Scheduler() as sched:
         edit = jobs(sched)
         async with sched.worker():
@@ -259,7 +259,7 @@ def test_sync_waits_for_the_held_place_are_refused(url: str) -> None:
     sched.close_sync()
 
 
-async def test_two_callers_that_hold_neighbors_wait_for_one_another_in_order() -> None:
+async def test_two_holders_of_neighbours_wait_for_each_other_in_order() -> None:
     async with Scheduler() as sched:
         entered: list[str] = []
 

@@ -167,7 +167,7 @@ def test_a_job_that_fails_keeps_no_interim_result(url: str) -> None:
     on(url, main)
 
 
-def test_an_interim_result_that_is_none_is_refused_where_it_is_given() -> None:
+def test_malformed_partial_result_is_refused_at_the_call() -> None:
     async def main(sched: Scheduler) -> None:
         refused = []
 
@@ -259,7 +259,7 @@ def test_partial_result_is_read_again_after_an_outage(monkeypatch: pytest.Monkey
     on("memory://", main)
 
 
-def test_a_job_whose_stored_fields_cannot_be_had_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_with_unavailable_partial_result_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts_module, "PAUSE_S", 0)
     monkeypatch.setattr(listening_module, "BACKEND_PAUSE_S", 0)
 

@@ -34,9 +34,7 @@ def since(system: System) -> Callable[[str, str], int]:
     return grown
 
 
-def test_order_of_time_below_a_path_of_very_many_claims_reads_no_head_of_others(
-    system: System, since: Callable[[str, str], int]
-) -> None:
+def test_time_order_below_a_large_path_reads_no_other_heads(system: System, since: Callable[[str, str], int]) -> None:
     sched = system.sched
     sched.jobs["edit"].enqueue_many_sync([("x", f"{n:04}") for n in range(4_200)])
     over = [record.id for record in sched.records.list_sync(limit=200)]

@@ -231,7 +231,7 @@ async def test_a_permit_takes_no_place(url: str) -> None:
                 pass
 
 
-async def test_permits_are_granted_in_the_order_in_which_they_were_asked_for(url: str) -> None:
+async def test_permits_are_granted_in_order_of_request(url: str) -> None:
     async with Scheduler(url) as sched:
         order: list[int] = []
         await sched.limit(["pdf"], 1)
@@ -278,7 +278,7 @@ async def test_one_that_is_canceled_while_it_waits_leaves_nothing(url: str) -> N
         assert await counted(sched) == 0
 
 
-async def test_the_job_of_a_handler_that_waits_is_canceled_with_it(url: str) -> None:
+async def test_permit_wait_of_a_handler_is_canceled_with_its_job(url: str) -> None:
     async with Scheduler(url) as sched:
 
         @sched.job
@@ -301,7 +301,7 @@ async def test_the_job_of_a_handler_that_waits_is_canceled_with_it(url: str) -> 
                 assert (await sched.records.count(state="QUEUED")).total == 0
 
 
-async def test_it_is_asked_for_with_the_priority_and_the_user_of_the_job(url: str) -> None:
+async def test_permit_inherits_priority_and_user_of_its_job(url: str) -> None:
     async with Scheduler(url) as sched:
         ids: list[str] = []
 
@@ -326,7 +326,7 @@ def far(sched: Scheduler) -> None:
     memory(sched).__class__ = type("Far", (type(memory(sched)),), {"is_local": False})
 
 
-async def test_a_permit_that_is_lost_is_told_and_given_to_others() -> None:
+async def test_lost_permit_is_reported_and_passed_on() -> None:
     sched, clock = scheduler(lease=5)
     far(sched)
     await sched.limit(["pdf"], 1)
@@ -374,7 +374,7 @@ with sched.permit_sync(["pdf"]):
 
 
 @in_other_processes
-async def test_a_holder_that_is_killed_gives_its_permit_back_when_its_lease_ends(url: str) -> None:
+async def test_permit_of_a_killed_holder_returns_with_its_lease(url: str) -> None:
     async with Scheduler(url, lease=1) as sched:
         await sched.limit(["pdf"], 1)
         holder = await asyncio.create_subprocess_exec(sys.executable, "-c", HOLDER, url, stdout=asyncio.subprocess.PIPE)
@@ -443,7 +443,7 @@ async def test_closed_scheduler_ends_permit_waits_and_leaves_holds_to_leases() -
 # --- circles ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_job_that_counts_in_a_limit_which_it_fills_itself_is_refused_and_others_are_not(url: str) -> None:
+async def test_job_that_fills_the_limit_itself_is_refused_alone(url: str) -> None:
     async with Scheduler(url) as sched:
         refusals: list[WouldDeadlockError] = []
 
@@ -473,7 +473,7 @@ async def test_a_job_that_counts_in_a_limit_which_it_fills_itself_is_refused_and
             assert refusals == []
 
 
-async def test_of_jobs_that_fill_a_limit_and_all_ask_for_more_the_last_is_refused(url: str) -> None:
+async def test_last_of_jobs_that_deadlock_on_a_limit_is_refused(url: str) -> None:
     async with Scheduler(url) as sched:
         refusals: list[WouldDeadlockError] = []
         got: list[str] = []
@@ -498,7 +498,7 @@ async def test_of_jobs_that_fill_a_limit_and_all_ask_for_more_the_last_is_refuse
         assert set(refusals[0].circle) == {job.id for job in jobs}
 
 
-async def test_callers_that_take_two_limits_in_other_orders_do_not_wait_for_each_other(url: str) -> None:
+async def test_callers_of_two_limits_in_opposite_orders_do_not_deadlock(url: str) -> None:
     async with Scheduler(url) as sched:
         there, got, refusals = asyncio.Barrier(2), [], []
 
@@ -519,7 +519,7 @@ async def test_callers_that_take_two_limits_in_other_orders_do_not_wait_for_each
         assert len(refusals[0].circle) == 2
 
 
-async def test_one_that_waits_behind_a_heavy_one_which_waits_for_it_is_refused(url: str) -> None:
+async def test_permit_behind_a_heavy_one_that_awaits_it_is_refused(url: str) -> None:
     async with Scheduler(url) as sched:
 
         @sched.job(queue_hint=["a", "{n}"], cost=2)
@@ -557,7 +557,7 @@ async def test_victims_of_a_circle_wait_on(url: str) -> None:
         assert len(refusals) == 1
 
 
-async def test_siblings_of_one_caller_wait_for_each_other_but_not_for_their_parent(url: str) -> None:
+async def test_siblings_wait_for_each_other_and_not_for_their_parent(url: str) -> None:
     async with Scheduler(url) as sched:
         await sched.limit(["a"], 2)
 
@@ -573,7 +573,7 @@ async def test_siblings_of_one_caller_wait_for_each_other_but_not_for_their_pare
         assert [type(each) for each in found] == [WouldDeadlockError] * 2
 
 
-async def test_a_result_is_not_waited_for_whose_handler_waits_for_a_permit_of_the_caller(url: str) -> None:
+async def test_result_of_a_handler_that_awaits_our_permit_is_refused(url: str) -> None:
     async with Scheduler(url) as sched:
 
         @sched.job
@@ -594,7 +594,7 @@ async def test_a_result_is_not_waited_for_whose_handler_waits_for_a_permit_of_th
             await job.result(timeout=LIMIT_S)
 
 
-async def test_a_job_is_not_waited_for_that_needs_more_than_the_caller_leaves_it(url: str) -> None:
+async def test_job_that_needs_more_than_the_caller_leaves_is_refused(url: str) -> None:
     async with Scheduler(url) as sched:
 
         @sched.job(queue_hint=["a", "{n}"], cost=2)

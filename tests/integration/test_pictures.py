@@ -77,7 +77,7 @@ DIAGRAMS = [
 
 
 @pytest.mark.parametrize("text", DIAGRAMS)
-def test_each_diagram_of_the_pages_is_drawn_without_a_program_from_elsewhere(text: str) -> None:
+def test_each_diagram_is_drawn_without_a_foreign_program(text: str) -> None:
     drawn = mermaid.shown(f"a\n```mermaid\n{text}```\nb")
     assert "```mermaid" not in drawn
     if text.startswith("stateDiagram"):

@@ -161,7 +161,7 @@ def test_a_submission_takes_effect_all_or_nothing(place: Place, caplog: pytest.L
     assert "journal.replay_failed" not in events, "the row is refused again as it was then"
 
 
-def test_a_row_waits_while_its_jobs_are_hidden_in_a_submission_under_way(place: Place) -> None:
+def test_row_waits_while_its_jobs_are_staged(place: Place) -> None:
     backend = place.backend
     with place.app() as app:
         app.do(app.begin)
@@ -244,9 +244,7 @@ def in_time(call: Coroutine[Any, Any, Any]) -> Any:
 
 
 @pytest.mark.parametrize("asks", ["a question", "a change", "nothing"])
-def test_a_deposed_leader_is_a_guest_of_the_one_that_leads(
-    place: Place, asks: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deposed_leader_becomes_a_guest(place: Place, asks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PostgresLead, "renew_every_s", 0.1)
     monkeypatch.setattr(journal_module, "THERE_EVERY_S", 0.1)
     other = place.scheduler()

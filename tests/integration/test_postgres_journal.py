@@ -72,7 +72,7 @@ def test_long_journals_are_read_in_slices(place: Place, monkeypatch: pytest.Monk
     assert read(place.journal()) == [(number, str(number)) for number in range(10)]
 
 
-def test_an_append_is_one_statement_and_one_that_takes_rows_is_one_too(place: Place) -> None:
+def test_append_is_one_statement_also_when_it_takes_rows(place: Place) -> None:
     journal = place.journal()
     place.put("a")
     write(journal, "one")
@@ -114,7 +114,7 @@ def test_a_damaged_journal_is_not_read(place: Place, damage: str, said: str) -> 
         read(again)
 
 
-def test_a_journal_that_has_lost_its_newest_rows_is_not_opened(place: Place) -> None:
+def test_journal_without_its_newest_rows_is_not_opened(place: Place) -> None:
     lead, journal = place.open()
     write(journal, "one", "two", "three")
     lead.renew()
@@ -127,7 +127,7 @@ def test_a_journal_that_has_lost_its_newest_rows_is_not_opened(place: Place) -> 
 # --- snapshots ---
 
 
-def test_a_small_snapshot_replaces_the_rows_it_covers_in_one_step(place: Place) -> None:
+def test_small_snapshot_replaces_its_rows_in_one_step(place: Place) -> None:
     lead, journal = place.open()
     write(journal, "one", "two", "three")
     journal.replace([b"part one", b"last"], header(2))
@@ -144,7 +144,7 @@ def test_a_small_snapshot_replaces_the_rows_it_covers_in_one_step(place: Place) 
     assert not again.clear(10, 10)
 
 
-def test_a_snapshot_of_all_rows_is_followed_by_the_next_row(place: Place) -> None:
+def test_snapshot_of_all_rows_is_followed_by_the_next(place: Place) -> None:
     lead, journal = place.open()
     write(journal, "one", "two")
     journal.replace([b"last"], header(2))
@@ -203,7 +203,7 @@ def test_large_snapshot_counts_from_its_switch_and_clears_in_slices(
         "DELETE FROM queuehint.journal WHERE number = 2",
     ],
 )
-def test_a_snapshot_of_which_the_server_has_lost_something_does_not_count(place: Place, damage: str) -> None:
+def test_snapshot_with_parts_lost_by_the_server_is_ignored(place: Place, damage: str) -> None:
     journal = place.journal()
     write(journal, "one", "two", "three")
     journal.put(0, [b"a", b"b"])
@@ -291,7 +291,7 @@ def test_a_journal_that_another_process_has_written_is_left_alone(place: Place) 
     assert not lead.may_answer()
 
 
-def test_a_journal_that_is_longer_than_this_process_knows_is_left_alone(place: Place) -> None:
+def test_journal_longer_than_known_is_left_alone(place: Place) -> None:
     journal = place.journal()
     write(journal, "one")
     place.run("INSERT INTO queuehint.journal VALUES ('n', 2, 1, 0, 2, 'another')")
@@ -300,7 +300,7 @@ def test_a_journal_that_is_longer_than_this_process_knows_is_left_alone(place: P
     assert place.stored() == ["one", "another"]
 
 
-def test_a_journal_whose_beginning_is_a_snapshot_of_another_one_is_left_alone(place: Place) -> None:
+def test_journal_that_begins_with_a_foreign_snapshot_is_left_alone(place: Place) -> None:
     journal = place.journal()
     place.run("INSERT INTO queuehint.header VALUES ('n', 5, 55, 7, 0, 1, '1.0', '{}')")
     with pytest.raises(DeposedError):
@@ -311,7 +311,7 @@ def test_a_journal_whose_beginning_is_a_snapshot_of_another_one_is_left_alone(pl
 # --- the inbox ---
 
 
-def test_rows_of_the_inbox_are_taken_in_the_order_of_commits_and_once(place: Place) -> None:
+def test_inbox_rows_are_taken_once_in_commit_order(place: Place) -> None:
     journal = place.journal()
     assert journal.inbox(10) == []
     place.put("a", "b", "c")
@@ -324,7 +324,7 @@ def test_rows_of_the_inbox_are_taken_in_the_order_of_commits_and_once(place: Pla
     assert place.stored() == ["a b", "c d"]
 
 
-def test_rows_that_a_lock_has_ordered_are_taken_in_that_order(place: Place) -> None:
+def test_rows_ordered_by_a_lock_are_taken_in_that_order(place: Place) -> None:
     journal = place.journal()
     place.run("CREATE TABLE document (text text)", "INSERT INTO document VALUES ('')")
     update = "UPDATE document SET text = text || %s"
@@ -362,7 +362,7 @@ def test_a_row_that_becomes_visible_late_is_taken_late(place: Place) -> None:
     assert journal._inbox._positions.ranges(time.monotonic() + 1) == ([], [])
 
 
-def test_a_gap_of_a_transaction_that_failed_is_forgotten_and_one_that_runs_is_not(place: Place) -> None:
+def test_gap_of_a_failed_transaction_is_forgotten_and_others_kept(place: Place) -> None:
     journal = place.journal()
     place.put("first")
     failed, running = place.connect(), place.connect()
@@ -390,7 +390,7 @@ def test_rows_that_were_returned_and_not_taken_are_returned_again(place: Place) 
     assert [row.data for row in journal.inbox(1)] == [b"a"]
 
 
-def test_by_another_connection_rows_are_looked_for_from_the_first_position_on(place: Place) -> None:
+def test_new_connection_searches_rows_from_the_first_position(place: Place) -> None:
     """It may be another server, which has drawn fewer positions."""
     journal = place.journal()
     place.put("a", "b")
@@ -416,7 +416,7 @@ def test_rolled_back_rows_and_savepoints_are_never_seen(place: Place) -> None:
     assert take(journal) == ["kept"]
 
 
-def test_a_long_transaction_beside_a_stream_makes_no_row_read_twice(place: Place) -> None:
+def test_long_transaction_beside_a_stream_rereads_no_row(place: Place) -> None:
     """It keeps vacuum away: rows that were taken stay in the index, and must not be read again each time."""
     journal = place.journal()
     long = place.connect()

@@ -33,9 +33,7 @@ def inbox(server: PostgresServer, database: str, namespace: str = "n") -> list[s
 # --- the text ---
 
 
-def test_the_statements_make_a_schema_whose_name_is_a_word_of_sql(
-    postgres_server: PostgresServer, database: str
-) -> None:
+def test_ddl_accepts_a_schema_named_by_a_keyword(postgres_server: PostgresServer, database: str) -> None:
     postgres_server.run(ddl("order"), database=database)
     assert postgres_server.run('SELECT number FROM "order".layout', database=database) == [(LAYOUT,)]
     postgres_server.run(
@@ -85,7 +83,7 @@ def test_a_producer_writes_jobs_and_may_do_nothing_else(postgres_server: Postgre
                 connection.execute(statement.encode())
 
 
-def test_a_looker_reads_all_but_secrets_and_mail_and_writes_nothing(postgres_server: PostgresServer, made: str) -> None:
+def test_read_only_role_reads_all_but_secrets_and_mail(postgres_server: PostgresServer, made: str) -> None:
     with role(postgres_server, made, "looker_of_test", "looker"):
         for statement in (
             "SELECT number FROM queuehint.layout",
@@ -174,9 +172,7 @@ class role:
 # --- positions ---
 
 
-def test_positions_are_in_the_order_of_commits_where_a_lock_orders_them(
-    postgres_server: PostgresServer, made: str
-) -> None:
+def test_positions_follow_commits_ordered_by_a_lock(postgres_server: PostgresServer, made: str) -> None:
     postgres_server.run(
         "CREATE TABLE document (id int, text text)", "INSERT INTO document VALUES (1, '')", database=made
     )

@@ -46,7 +46,7 @@ def test_one_process_leads_and_others_are_told_which(place: Place) -> None:
     assert is_led(place, namespace="another") is None
 
 
-def test_a_process_that_may_not_lead_makes_the_tables_and_finds_the_one_that_leads(place: Place) -> None:
+def test_process_that_may_not_lead_creates_tables_and_finds_leaders(place: Place) -> None:
     with pytest.raises(BackendUnavailableError, match=r"no process leads, and this one may not \(lead=no\)"):
         place.lead("lead=no")
     assert not place.store().has_leader()
@@ -110,9 +110,7 @@ def test_renewed_lead_extends_its_lease_and_keeps_facts(place: Place) -> None:
     assert is_led(place) is not None
 
 
-def test_questions_are_answered_until_the_lease_is_over_by_the_own_clock(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_questions_are_answered_until_the_lease_ends_locally(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = lead_module._now_s()
     monkeypatch.setattr(lead_module, "_now_s", lambda: now_s)
     lead = place.lead()
@@ -136,7 +134,7 @@ def test_questions_are_answered_until_the_lease_is_over_by_the_own_clock(
     assert not lead.may_answer()
 
 
-def test_a_session_that_ended_ends_the_lead_before_the_lease_is_over(place: Place) -> None:
+def test_ended_session_ends_the_lead_before_its_lease(place: Place) -> None:
     lead = place.lead()
     place.end_sessions()
     until(lambda: not place.run("SELECT 1 FROM pg_stat_activity WHERE application_name = 'queuehint'"), "it has ended")
@@ -146,7 +144,7 @@ def test_a_session_that_ended_ends_the_lead_before_the_lease_is_over(place: Plac
         lead.renew()
 
 
-def test_a_leader_whose_session_ended_goes_on_by_another_one_if_nobody_was_faster(place: Place) -> None:
+def test_leader_with_an_ended_session_reconnects_unless_overtaken(place: Place) -> None:
     lead = place.lead()
     place.end_sessions()
     lead.renew()
@@ -165,7 +163,7 @@ def test_behind_a_pooler_only_the_lease_counts(place: Place) -> None:
     assert place.run("SELECT session_pid, session_at, server_at FROM queuehint.leader") == [(None, None, None)]
 
 
-def test_after_a_restart_of_the_server_the_leader_that_lives_has_its_lease_to_come_back(place: Place) -> None:
+def test_live_leader_may_return_within_its_lease_after_a_restart(place: Place) -> None:
     """Its session is gone, but its memory may be ahead of what the server has kept."""
     lead = place.lead()
     place.run("UPDATE queuehint.leader SET server_at = server_at - interval '1 s'")
@@ -176,7 +174,7 @@ def test_after_a_restart_of_the_server_the_leader_that_lives_has_its_lease_to_co
     until(lambda: is_led(place) is None, "the session of this server ends the lead")
 
 
-def test_a_session_of_another_user_is_seen_and_not_taken_for_ended(place: Place) -> None:
+def test_foreign_user_session_is_visible_and_not_considered_ended(place: Place) -> None:
     for user in ("one_of_test", "two_of_test"):
         place.run(f"CREATE ROLE {user} LOGIN")
     try:
@@ -301,7 +299,7 @@ def stands_still(url: str) -> None:
         print(f"deposed, answers {lead.may_answer()}", flush=True)
 
 
-def test_a_server_that_is_down_leaves_the_lead_as_it_was(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_server_leaves_the_lead_unchanged(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     lead = place.lead()
     with monkeypatch.context() as patch:
         patch.setattr(lead_module, "Session", refuse)

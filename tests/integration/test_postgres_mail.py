@@ -108,7 +108,7 @@ def options(request: pytest.FixtureRequest) -> tuple[str, ...]:
 # --- what is carried ---
 
 
-def test_bytes_come_as_they_were_sent_both_ways_and_then_the_end(ends: Ends, options: tuple[str, ...]) -> None:
+def test_bytes_arrive_unchanged_both_ways_and_then_the_end(ends: Ends, options: tuple[str, ...]) -> None:
     mine, other = ends.open(*options)
     for size in (1, 5_000, 20_000, 300_000, 2_500_000, 3):
         data = os.urandom(size)
@@ -149,7 +149,7 @@ def test_streams_of_one_guest_are_apart(ends: Ends) -> None:
     assert pairs[1][0].recv(1) == b"x"
 
 
-def test_a_stream_that_nobody_reads_is_paused_and_others_go_on(ends: Ends, options: tuple[str, ...]) -> None:
+def test_unread_stream_is_paused_and_others_continue(ends: Ends, options: tuple[str, ...]) -> None:
     guest = ends.carrier(None, *options)
     mine, _ = ends.open_by(guest)
     (stream,) = guest._streams.values()
@@ -259,9 +259,7 @@ def test_a_session_that_was_cut_ends_all_its_streams(ends: Ends) -> None:
     assert other.recv(1) == b"x"
 
 
-def test_the_session_of_a_guest_ends_when_it_has_no_stream_and_begins_anew(
-    ends: Ends, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_guest_session_ends_without_streams_and_begins_again(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carrier_module, "LINGER_S", 0.0)
     guest = ends.carrier()
     for _ in range(2):
@@ -272,9 +270,7 @@ def test_the_session_of_a_guest_ends_when_it_has_no_stream_and_begins_anew(
     until_sync(lambda: guest._thread is None)
 
 
-def test_a_carrier_that_closes_waits_for_no_tick_once_its_streams_have_ended(
-    ends: Ends, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_carrier_waits_for_no_tick_without_streams(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     guest = ends.carrier()
     mine = ends.opened(guest)
     monkeypatch.setattr(carrier_module, "TICK_S", 99.0)
@@ -287,7 +283,7 @@ def test_a_carrier_that_closes_waits_for_no_tick_once_its_streams_have_ended(
     assert guest._thread is None
 
 
-def test_a_stream_to_a_leader_that_leads_no_more_ends_soon(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_to_a_former_leader_ends_soon(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, _ = ends.open()
     monkeypatch.setattr(carrier_module, "CLOSE_S", 0.1)
     monkeypatch.setattr(carrier_module, "TICK_S", 0.05)
@@ -344,9 +340,7 @@ def test_more_streams_than_are_served_wait(ends: Ends, monkeypatch: pytest.Monke
     assert second
 
 
-def test_a_server_that_refuses_is_an_error_and_one_that_is_not_there_is_silent(
-    ends: Ends, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refusing_server_raises_and_an_absent_one_is_silent(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carrier_module, "_PAUSE_MAX_S", 0.05)
     denied = Carrier(ends.place.address(user="nobody_at_all"), "n")
     with pytest.raises(BackendDeniedError):
@@ -359,9 +353,7 @@ def test_a_server_that_refuses_is_an_error_and_one_that_is_not_there_is_silent(
         each.close()
 
 
-def test_mail_of_the_dead_is_removed_when_the_lead_is_taken_and_by_age(
-    ends: Ends, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mail_of_dead_processes_is_removed_by_lead_and_age(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     before, others = boxes_of("queuehint", "n") + "l" + "0" * 16, boxes_of("queuehint", "m") + "l" + "0" * 16
     for box in (before, others):
         ends.run(f"INSERT INTO queuehint.mail (box, data) VALUES ('{box}', 'x')")
@@ -394,9 +386,7 @@ def by_mail(guest: Caller) -> bool:
     return bool(store._carrier.box)
 
 
-def test_a_guest_whose_socket_is_not_there_takes_the_other_way_after_a_moment(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_guest_without_a_socket_switches_to_mail(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door_module, "UNREACHED_S", 0.1)
     place.caller().find("nobody")
     ((address,),) = place.run("SELECT address FROM queuehint.leader")
@@ -409,9 +399,7 @@ def test_a_guest_whose_socket_is_not_there_takes_the_other_way_after_a_moment(
     assert not guest.store._is_open
 
 
-def test_a_guest_of_another_user_of_the_machine_takes_the_other_way(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_guest_of_another_system_user_uses_mail(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.caller().find("nobody")
     monkeypatch.setattr(doors_module, "is_trusted", lambda *_: False)
     monkeypatch.setattr(door_module, "UNREACHED_S", 99.0)

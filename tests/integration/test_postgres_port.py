@@ -148,7 +148,7 @@ def advertised(place: Place, proxy: Proxy) -> Caller:
 # --- guests ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_guest_of_another_machine_comes_by_the_port_and_mail_is_not_used(place: Place, leader: Caller) -> None:
+def test_remote_guest_uses_the_port_and_no_mail(place: Place, leader: Caller) -> None:
     leader.enqueue(job("a", ["doc"]))
     guest = guest_of(place)
     assert guest.find("a") == leader.find("a") is not None
@@ -164,7 +164,7 @@ def carrier_of(guest: PostgresBackend) -> Carrier:
     return guest.store._carrier
 
 
-async def test_calls_waits_and_questions_go_by_the_port_on_a_loop(place: Place, leader: Caller) -> None:
+async def test_calls_waits_and_questions_use_the_port_on_a_loop(place: Place, leader: Caller) -> None:
     guest = place.caller(machine="elsewhere").store
     await asked(guest, "enqueue", job("a", ["doc"]))
     waiting = asyncio.create_task(guest.wait(Interest(jobs=("a",)), 30))
@@ -211,7 +211,7 @@ def test_threads_and_a_loop_use_the_port_at_once(place: Place, leader: Caller) -
     assert (way(guest), leader.stats().unfinished) == ("port", 8 * 30 + 100)
 
 
-def test_a_guest_on_the_machine_of_the_leader_uses_the_socket(place: Place, leader: Caller) -> None:
+def test_local_guest_uses_the_socket(place: Place, leader: Caller) -> None:
     guest = place.caller()
     guest.find("nobody")
     assert way(guest) == "socket"
@@ -223,7 +223,7 @@ def test_a_guest_on_the_machine_of_the_leader_uses_the_socket(place: Place, lead
     }
 
 
-def test_a_guest_whose_socket_is_not_there_comes_by_the_port(place: Place, leader: Caller) -> None:
+def test_guest_without_a_socket_uses_the_port(place: Place, leader: Caller) -> None:
     ((address,),) = place.run("SELECT address FROM queuehint.leader")
     Path(address.partition(" ")[2]).unlink()
     guest = place.caller()
@@ -258,9 +258,7 @@ def test_guests_follow_a_leader_that_opens_another_port(place: Place, leader: Ca
     assert offer_of(place).port != before.port
 
 
-def test_the_next_leader_of_a_machine_opens_the_same_port_at_once(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_next_leader_of_a_machine_reopens_the_port_at_once(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     """Whether the one before has left the lead to it, with guests connected, or has closed."""
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
@@ -282,7 +280,7 @@ def test_the_next_leader_of_a_machine_opens_the_same_port_at_once(
     assert "journal.port_closed" not in events(caplog)
 
 
-def test_the_certificate_of_the_operator_is_the_one_that_guests_see(place: Place, tmp_path: Path) -> None:
+def test_operator_certificate_is_presented_to_guests(place: Place, tmp_path: Path) -> None:
     files = made_by_openssl(tmp_path)
     place.caller(BIND, *files).find("nobody")
     der = ssl.PEM_cert_to_DER_cert((tmp_path / "certificate.pem").read_text())
@@ -302,7 +300,7 @@ def made_by_openssl(folder: Path, *more: str) -> tuple[str, str]:
 # --- a port that cannot be opened ------------------------------------------------------------------------------------
 
 
-def test_a_process_whose_port_is_taken_leads_without_it_and_opens_it_once_it_is_free(
+def test_leader_without_its_port_opens_it_once_free(
     place: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opening_module, "AGAIN_S", 0.05)
@@ -326,7 +324,7 @@ def test_a_process_whose_port_is_taken_leads_without_it_and_opens_it_once_it_is_
 
 
 @pytest.mark.parametrize("fault", ["missing", "not_pem", "other_key", "password", "folder"])
-def test_a_certificate_that_cannot_be_used_is_named_and_the_process_leads_without_a_port(
+def test_unusable_certificate_is_named_and_its_leader_has_no_port(
     place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
     options = made_by_openssl(tmp_path, *(["-passout", "pass:secret"] if fault == "password" else []))
@@ -358,9 +356,7 @@ def test_a_host_that_is_not_of_this_machine_is_named(place: Place, caplog: pytes
 # --- a way that is cut -----------------------------------------------------------------------------------------------
 
 
-def test_a_port_that_is_refused_is_left_for_mail_and_used_again_later(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_refused_port_is_replaced_by_mail_and_used_later(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "queuehint.journal")
     with Proxy(1) as proxy:
         leader = advertised(place, proxy)
@@ -379,7 +375,7 @@ def test_a_port_that_is_refused_is_left_for_mail_and_used_again_later(
         assert [each for each in "abc" if leader.find(each) is None] == []
 
 
-async def test_calls_on_a_loop_go_by_mail_while_the_port_is_cut_and_by_the_port_later(place: Place) -> None:
+async def test_calls_on_a_loop_use_mail_during_a_cut_port(place: Place) -> None:
     with Proxy(1) as proxy:
         leader = advertised(place, proxy)
         guest = place.caller(machine="elsewhere").store
@@ -433,9 +429,7 @@ def test_silent_port_is_replaced_by_mail_and_calls_run_once(
         assert leader.find("a") is not None
 
 
-def test_a_port_behind_which_packets_vanish_costs_a_bounded_time_once(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_port_that_drops_packets_costs_bounded_time_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door_module, "CONNECT_S", 0.5)
     monkeypatch.setattr(door_module, "AGAIN_S", 99.0)
     with Proxy(1) as proxy:
@@ -487,7 +481,7 @@ def test_cuts_and_silence_lose_and_repeat_nothing(place: Place, monkeypatch: pyt
 # --- a leader that is not the one of the row -------------------------------------------------------------------------
 
 
-def test_a_certificate_with_another_fingerprint_is_refused_before_anything_is_sent(
+def test_certificate_with_another_fingerprint_is_refused_before_any_send(
     place: Place, leader: Caller, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As by somebody in the middle, who has a key of his own."""
@@ -515,7 +509,7 @@ def test_a_certificate_with_another_fingerprint_is_refused_before_anything_is_se
     assert "the certificate is not that of the leader" in said.getMessage()
 
 
-def test_a_guest_with_another_secret_is_refused_and_goes_by_mail(
+def test_guest_with_another_secret_is_refused_and_uses_mail(
     place: Place, leader: Caller, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.run(f"UPDATE queuehint.leader SET port_secret = '{'0' * 64}'")
@@ -556,7 +550,7 @@ def test_non_leader_port_is_left_in_time(
 @pytest.mark.parametrize(
     "change", ["port = 'x'", "port = ':1'", "port = 'a:1b'", "fingerprint = 'x'", "port_secret = NULL", "port = NULL"]
 )
-def test_a_row_that_says_no_port_is_read_as_one_without(place: Place, leader: Caller, change: str) -> None:
+def test_row_without_a_port_is_read_as_none(place: Place, leader: Caller, change: str) -> None:
     place.run(f"UPDATE queuehint.leader SET {change}")
     assert way(guest_of(place)) == "mail"
 
@@ -645,7 +639,7 @@ def test_a_stranger_is_refused_at_once_and_guests_are_served(
 
 
 @pytest.mark.parametrize("what", ["nothing", "half a handshake", "slow bytes", "no secret", "half a secret"])
-def test_a_stranger_that_is_slow_is_left_in_time_and_guests_are_served(
+def test_slow_stranger_is_dropped_in_time_and_guests_are_served(
     place: Place, leader: Caller, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(entrance_module, "STRANGER_S", 0.5)
@@ -705,7 +699,7 @@ def test_a_guest_too_many_goes_by_mail(place: Place, leader: Caller, monkeypatch
     assert (way(before), way(guest)) == ("port", "mail")
 
 
-def test_a_guest_that_is_known_is_bounded_as_on_the_socket(place: Place, leader: Caller) -> None:
+def test_known_guest_is_bounded_as_on_the_socket(place: Place, leader: Caller) -> None:
     with closing(stranger(leader)) as connection:
         tunnel = shaken(connection)
         connection.sendall(tunnel.sealed(secret(leader)))
@@ -779,9 +773,7 @@ def test_a_leader_that_is_killed_is_followed_at_once(place: Place, led: subproce
     assert guest.store._is_open
 
 
-def test_a_leader_that_stands_still_is_followed_once_its_lease_has_ended(
-    place: Place, led: subprocess.Popen[Any]
-) -> None:
+def test_stalled_leader_is_replaced_after_its_lease(place: Place, led: subprocess.Popen[Any]) -> None:
     guest = guest_of(place)
     guest.enqueue(job("a"))
     assert way(guest) == "port"
@@ -851,7 +843,7 @@ def resident(pid: int) -> int:
 # --- rights, commands ------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_role_comes_by_the_port_and_others_may_not_read_its_secret(place: Place) -> None:
+def test_worker_role_uses_the_port_and_others_cannot_read_secrets(place: Place) -> None:
     place.run(ddl("queuehint"))
     kinds = ("worker", "looker", "producer")
     for kind in kinds:

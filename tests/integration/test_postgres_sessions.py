@@ -91,7 +91,7 @@ def test_an_ended_session_is_told_from_a_refused_statement(place: Place, session
         session.script("SELECT 1")
 
 
-def test_a_session_that_ends_in_a_statement_may_have_done_it(place: Place, session: Session) -> None:
+def test_session_ended_during_a_statement_has_an_unknown_outcome(place: Place, session: Session) -> None:
     with pytest.raises(LostError, match="terminating connection") as caught:
         session.run(statement("suicide", "SELECT pg_terminate_backend(pg_backend_pid(), 1000)"))
     assert caught.value.is_sent
@@ -118,7 +118,7 @@ def test_tables_whose_layout_has_no_row_are_not_used(place: Place) -> None:
                 look(session, place.address())
 
 
-def test_a_server_that_refuses_to_make_the_tables_is_an_error_of_ours(place: Place) -> None:
+def test_server_that_refuses_the_tables_raises_our_error(place: Place) -> None:
     place.run("CREATE SCHEMA queuehint", "CREATE TYPE queuehint.header AS (x int)")
     with pytest.raises(BackendUnavailableError, match='"header" already exists'):
         place.store().take_lead()
@@ -136,7 +136,7 @@ def test_rows_that_go_while_a_journal_is_read_are_noticed(place: Place) -> None:
         list(journal.rows())
 
 
-def test_a_clock_that_stands_still_with_the_machine_is_used_where_there_is_no_other(
+def test_suspended_clock_is_used_where_no_other_exists(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)

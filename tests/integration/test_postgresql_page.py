@@ -40,7 +40,7 @@ def without_transaction(url: str) -> str:
     return "".join(line for line in printed.splitlines(keepends=True) if line not in {"BEGIN;\n", "COMMIT;\n"})
 
 
-def test_the_first_program_makes_the_tables_and_finds_its_job_again(
+def test_first_program_creates_the_tables_and_finds_its_job(
     postgres_server: PostgresServer, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (first, printed), *rest = programs(postgres_server.url_of(database))

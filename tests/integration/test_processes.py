@@ -138,7 +138,7 @@ def test_handler_outcomes_cross_the_process_and_one_process_serves_all(
     assert discarded.state is JobState.CANCELED
 
 
-async def test_code_that_goes_on_is_ended_and_its_place_is_free_only_then(
+async def test_endless_process_code_is_killed_before_its_place_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "GRACE_S", 1.0)  # enough for an answer to a signal on a busy machine
@@ -179,7 +179,7 @@ async def test_code_that_goes_on_is_ended_and_its_place_is_free_only_then(
     assert [await jobs[file][0].state() for file in (holds, polite)] == [JobState.CANCELED, JobState.FINISHED]
 
 
-def test_steps_of_a_process_are_stored_by_its_worker_and_read_after_its_death(tmp_path: Path) -> None:
+def test_steps_of_a_process_are_stored_by_its_worker(tmp_path: Path) -> None:
     file = tmp_path / "said"
     seen: list[tuple[str, bool]] = []
 
@@ -228,7 +228,7 @@ def test_a_process_whose_job_is_lost_stores_no_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "task, why, is_told", [("polite", "timeout", True), ("polite", "lease lost", False), ("spin", "canceled", False)]
 )
-async def test_only_a_handler_that_can_see_it_and_has_time_is_told_before_it_is_interrupted(
+async def test_handler_with_time_to_see_it_is_warned_before_interruption(
     task: str, why: str, is_told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs, ended = threading.Event(), threading.Event()
@@ -268,7 +268,7 @@ def test_a_process_does_not_outlive_a_worker_that_is_killed(tmp_path: Path) -> N
         time.sleep(0.01)
 
 
-def test_in_a_simulated_world_the_handler_runs_in_the_same_process() -> None:
+def test_simulated_handler_runs_in_the_same_process() -> None:
     found = simulate(sched, [tasks.pid.enqueue], seeds=2)
     pids = [json.loads(record.result or b"")["result"] for record in found.jobs.values()]
     assert pids == [os.getpid()]
@@ -317,7 +317,7 @@ def test_an_executor_is_one_of_threads_and_of_a_worker() -> None:
         sched.job(process="yes")(tasks.plain)  # type: ignore[call-overload]
 
 
-def test_the_error_of_a_dead_process_names_the_signal_or_the_code() -> None:
+def test_error_of_a_dead_process_names_signal_or_code() -> None:
     died = ProcessDiedError("work", 7)
     assert (died.task, died.exit_code, died.signal) == ("work", 7, None)
     assert str(died) == "the process of work ended with exit code 7"
@@ -377,7 +377,7 @@ def test_signal_to_a_process_that_starts_costs_its_job_nothing(
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "the worker's own signals are not blocked"
 
 
-def test_process_that_dies_twice_before_its_code_begins_is_a_failed_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_dies_twice_before_its_code_fails_an_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     starts = Starts(signal.SIGKILL, 9)
     monkeypatch.setattr(process, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": starts}))
     job = tasks.plain_job.using(max_attempts=1).enqueue_sync(1)
@@ -387,7 +387,7 @@ def test_process_that_dies_twice_before_its_code_begins_is_a_failed_attempt(monk
     assert "died of SIGKILL" in record.errors[-1].message
 
 
-async def test_job_that_was_asked_to_stop_as_its_process_died_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_job_asked_to_stop_as_its_process_died_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, dies = threading.Event(), threading.Event()
     made: list[object] = []
 

@@ -46,7 +46,7 @@ sched.close_sync()
 """
 
 
-def test_lines_of_several_writers_are_all_kept_up_to_the_limit(url: str) -> None:
+def test_log_lines_of_many_writers_are_kept_up_to_limits(url: str) -> None:
     """Threads where one process has the store, processes on Redis."""
     sched = Scheduler(url)
     sched.submit_sync([spec("few"), spec("many")])
@@ -148,7 +148,7 @@ def test_a_stale_write_is_refused(url: str) -> None:
     on(url, main)
 
 
-def test_without_a_version_a_record_that_changes_meanwhile_is_amended_all_the_same(url: str) -> None:
+def test_amend_without_a_version_survives_concurrent_changes(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         await sched.submit([spec("a")])
         names = [f"u{n}" for n in range(6)]

@@ -23,7 +23,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 # --- look-ups ---------------------------------------------------------------------------------------------------------
 
 
-def test_records_are_looked_up_by_id_ids_and_whose_they_are(url: str) -> None:
+def test_records_are_looked_up_by_id_and_owner(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         store = sched.records
         await sched.submit(
@@ -70,7 +70,7 @@ def test_records_are_looked_up_by_task_pool_state_and_time(url: str) -> None:
     on(url, main)
 
 
-def test_a_path_is_all_at_or_below_it_in_order_of_places(url: str) -> None:
+def test_records_of_a_path_come_in_place_order_below_it(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         store = sched.records
         await sched.submit(
@@ -243,7 +243,7 @@ def test_counts_are_by_state(url: str) -> None:
     on(url, main)
 
 
-def test_a_part_of_the_store_is_counted_by_whose_and_where_its_jobs_are(url: str) -> None:
+def test_records_are_counted_by_owner_and_place(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         users = ["ann", "ben", None, "ann"]
         await sched.submit([spec(f"j{n}", "doc", f"s{n}", user=user) for n, user in enumerate(users)])

@@ -140,7 +140,7 @@ def test_a_retention_out_of_its_range_is_refused(bad: Any) -> None:
             Retention(**options)
 
 
-def test_the_records_of_a_service_are_kept_as_long_as_it_says(url: str) -> None:
+def test_records_of_a_service_follow_its_retention(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         await sched.submit([spec("a", service="brief"), spec("b", service="docs"), spec("c")])
         await settle(sched, *[OutcomeKind.FINISHED] * 3)

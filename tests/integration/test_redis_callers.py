@@ -65,7 +65,7 @@ async def test_a_burst_leaves_as_many_receipts_as_slots(
 
 
 @each_way
-async def test_callers_in_line_at_a_frozen_server_give_up_in_time(
+async def test_waiting_callers_of_a_frozen_server_give_up_in_time(
     start_server: StartServer, namespace: str, monkeypatch: pytest.MonkeyPatch, threads: bool
 ) -> None:
     monkeypatch.setattr(links, "REQUESTS_MAX", 2)

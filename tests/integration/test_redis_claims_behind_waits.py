@@ -84,7 +84,7 @@ def claims(redis_server: Server, namespace: str) -> Iterator[Claims]:
     claims.backend.close_sync()
 
 
-async def test_a_job_is_granted_in_the_round_trip_of_the_wait(claims: Claims, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_job_is_granted_in_the_round_trip_of_the_wait(claims: Claims, monkeypatch: pytest.MonkeyPatch) -> None:
     await claims.check()
     waiting = await claims.begin()
     sent = []
@@ -184,7 +184,7 @@ async def test_a_connection_that_fails_changes_nothing_about_the_claim(
     await producer.backend.close()
 
 
-async def test_a_job_granted_to_an_idle_machine_that_vanishes_never_fails(redis_server: Server, namespace: str) -> None:
+async def test_job_granted_to_a_vanished_idle_machine_never_fails(redis_server: Server, namespace: str) -> None:
     producer = Claims(redis_server, namespace)
     with Proxy(redis_server.port) as proxy:
         claims = Claims(redis_server, namespace, proxy.url)
@@ -211,7 +211,7 @@ async def never_sent(*_: Any) -> Any:
     raise NotSent
 
 
-async def test_a_claim_that_stays_unanswered_is_continued_by_the_same_operation(
+async def test_unanswered_claim_is_continued_by_the_same_operation(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = Claims(redis_server, namespace)
@@ -238,7 +238,7 @@ async def test_a_claim_that_stays_unanswered_is_continued_by_the_same_operation(
     await producer.backend.close()
 
 
-async def test_a_claim_that_a_server_refuses_is_made_by_a_call(claims: Claims) -> None:
+async def test_claim_refused_by_the_server_is_made_by_a_call(claims: Claims) -> None:
     await claims.check()
     waiting = await claims.begin()
     claims.client.function_flush()
@@ -260,9 +260,7 @@ async def test_a_refused_wait_pauses_and_its_claim_counts(claims: Claims, monkey
     assert claims.granted == ["a"]
 
 
-async def test_a_claim_of_a_node_that_calls_have_left_is_made_where_they_go(
-    claims: Claims, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_claim_of_an_abandoned_node_follows_the_calls(claims: Claims, monkeypatch: pytest.MonkeyPatch) -> None:
     await claims.check()
     waiting = await claims.begin()
     monkeypatch.setattr(AsyncLink, "node", ("elsewhere", 1))
@@ -280,9 +278,7 @@ async def test_a_claim_of_a_node_that_calls_have_left_is_made_where_they_go(
     assert len(claims.replies) == 1
 
 
-async def test_nothing_is_claimed_behind_a_wait_while_a_check_is_due(
-    claims: Claims, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_is_claimed_behind_a_wait_during_a_check(claims: Claims, monkeypatch: pytest.MonkeyPatch) -> None:
     await claims.check()
     session = claims.backend.session
     assert session._checked_s is not None
@@ -291,7 +287,7 @@ async def test_nothing_is_claimed_behind_a_wait_while_a_check_is_due(
     assert claims.replies == []
 
 
-async def test_a_job_is_run_by_an_idle_worker_without_a_call_of_its_own(redis_server: Server, namespace: str) -> None:
+async def test_idle_worker_runs_a_job_without_a_separate_call(redis_server: Server, namespace: str) -> None:
     sched = Scheduler(redis_server.url, namespace=namespace)
     backend, sent, ran = sched.backend, [], asyncio.Event()
     call, client = backend.call, redis_server.client()
@@ -315,7 +311,7 @@ async def test_a_job_is_run_by_an_idle_worker_without_a_call_of_its_own(redis_se
     await sched.close()
 
 
-async def test_waits_that_fail_at_once_are_not_begun_again_at_once(claims: Claims) -> None:
+async def test_waits_that_fail_at_once_are_delayed(claims: Claims) -> None:
     await claims.check()
     clients = claims.client.info("clients")["connected_clients"]
     before = str(claims.client.config_get("maxclients")["maxclients"])
@@ -328,9 +324,7 @@ async def test_waits_that_fail_at_once_are_not_begun_again_at_once(claims: Claim
         claims.client.config_set("maxclients", before)
 
 
-async def test_a_claim_that_is_sent_again_is_withdrawn_when_its_caller_is_canceled(
-    redis_server: Server, namespace: str
-) -> None:
+async def test_repeated_claim_is_withdrawn_when_its_caller_is_canceled(redis_server: Server, namespace: str) -> None:
     producer = Claims(redis_server, namespace)
     with Proxy(redis_server.port) as proxy:
         claims = Claims(redis_server, namespace, proxy.url)
@@ -428,7 +422,7 @@ class Holding:
         await self.producer.backend.close()
 
 
-async def test_a_worker_told_to_stop_while_the_store_is_silent_gives_its_grant_back(
+async def test_worker_stopped_during_silence_releases_its_grant(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backends, "END_WAIT_S", 0.05)
@@ -458,7 +452,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda text: text.split()[0])
-async def test_whatever_the_store_answers_when_a_claim_is_sent_again_its_grant_is_run(
+async def test_any_answer_to_a_repeated_claim_runs_its_grant(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch, refusal: str
 ) -> None:
     monkeypatch.setattr(listening, "BACKEND_PAUSE_S", 0.02)

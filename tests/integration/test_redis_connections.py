@@ -29,7 +29,7 @@ def open_backend(url: str, namespace: str) -> RedisBackend:
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["asynchronous", "synchronous"])
-async def test_calls_that_come_at_once_share_a_bounded_number_of_connections(
+async def test_concurrent_calls_share_a_bounded_number_of_connections(
     redis_server: Server,
     start_proxy: StartProxy,
     namespace: str,
@@ -111,7 +111,7 @@ async def test_nothing_is_left_of_a_call_that_was_canceled(
     await backend.close()
 
 
-async def test_a_half_open_connection_holds_up_only_the_calls_that_are_on_it(
+async def test_half_open_connection_delays_only_its_own_calls(
     redis_server: Server, start_proxy: StartProxy, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipelines, "SILENT_S", 0.05)
@@ -131,7 +131,7 @@ async def test_a_half_open_connection_holds_up_only_the_calls_that_are_on_it(
     await backend.close()
 
 
-async def test_a_connection_that_is_being_made_to_a_node_that_is_left_is_not_used(
+async def test_connection_in_progress_to_an_abandoned_node_is_not_used(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = AsyncLink(parse_url(redis_server.url))

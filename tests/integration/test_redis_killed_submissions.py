@@ -91,7 +91,7 @@ def keys_of(server: Server, namespace: str) -> set[str]:
 
 
 @pytest.mark.nightly
-def test_of_a_producer_killed_between_two_parts_nothing_runs_and_nothing_is_left() -> None:
+def test_producer_killed_between_parts_runs_and_leaves_nothing() -> None:
     server = shared_server()
     namespaces = [new_namespace(f"killed-{parts}") for parts in range(1, PARTS + 2)]
     subprocess.run([sys.executable, "-c", PRODUCER, server.url, str(JOBS), *namespaces], check=True)

@@ -206,7 +206,7 @@ def test_a_refusal_is_a_reply_and_the_connection_stays(proxy: Proxy) -> None:
     ],
     ids=["silence", "half", "end", "half-end", "garbage", "surplus"],
 )
-def test_without_one_whole_reply_the_connection_is_of_no_more_use(
+def test_connection_with_a_partial_reply_is_unusable(
     start_peer: StartPeer, reply: bytes, cause: type[Exception]
 ) -> None:
     line = connect(start_peer(lambda _: reply), timeout_s=0.2)
@@ -218,7 +218,7 @@ def test_without_one_whole_reply_the_connection_is_of_no_more_use(
     line.close()
 
 
-def test_a_word_that_nobody_asked_for_is_the_answer_to_nothing(start_peer: StartPeer) -> None:
+def test_unsolicited_reply_answers_nothing(start_peer: StartPeer) -> None:
     peer = start_peer(lambda words: b"+%b\r\n" % words[1])
     link = open_link(f"redis://127.0.0.1:{peer.port}")
     assert echo(link, "first") == "first"
@@ -248,7 +248,7 @@ def test_server_greeting_error_is_not_a_reply(start_peer: StartPeer) -> None:
     link.close()
 
 
-def test_a_server_with_too_many_clients_has_not_seen_the_request(start_server: StartServer) -> None:
+def test_server_with_excess_clients_has_not_seen_the_request(start_server: StartServer) -> None:
     server = start_server(maxclients="1")
     line = connect(server)
     for _ in range(3):
@@ -259,7 +259,7 @@ def test_a_server_with_too_many_clients_has_not_seen_the_request(start_server: S
     line.close()
 
 
-def test_a_server_that_wants_a_password_says_so_to_the_request(start_server: StartServer) -> None:
+def test_server_that_requires_a_password_refuses_the_request(start_server: StartServer) -> None:
     line = connect(start_server(requirepass="a"))
     with pytest.raises(driver.NoPermissionError):
         line.ask(("ECHO", "a"))
@@ -267,7 +267,7 @@ def test_a_server_that_wants_a_password_says_so_to_the_request(start_server: Sta
 
 
 @pytest.mark.parametrize("greeting", [(), (("SELECT", "1"),)], ids=["none", "some"])
-def test_of_a_request_on_a_connection_that_ends_at_once_nothing_was_sent(
+def test_connection_that_ends_at_once_has_sent_nothing(
     start_proxy: StartProxy, redis_server: Server, greeting: tuple[tuple[str, ...], ...]
 ) -> None:
     proxy = start_proxy(redis_server)
@@ -364,7 +364,7 @@ def test_a_server_that_does_not_shake_hands_is_given_up(start_peer: StartPeer) -
     assert time.monotonic() - begun_s < 3
 
 
-def test_a_connection_by_tls_that_is_ended_sends_nothing_in_the_clear(
+def test_ended_tls_connection_sends_nothing_in_the_clear(
     start_server: StartServer, certificate: Certificate, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = start_proxy(start_server(certificate=certificate))
@@ -383,7 +383,7 @@ def test_a_connection_by_tls_that_is_ended_sends_nothing_in_the_clear(
 # --- interrupts ------------------------------------------------------------------------------------------------------
 
 
-def test_a_signal_in_the_middle_of_a_read_leaves_its_reply_to_nobody(proxy: Proxy) -> None:
+def test_signal_during_a_read_leaves_its_reply_to_nobody(proxy: Proxy) -> None:
     link = open_link(proxy.url)
     assert echo(link, "before") == "before"
     proxy.delay(100)
@@ -466,7 +466,7 @@ def test_a_deadline_holds_whatever_signals_come(proxy: Proxy) -> None:
     line.close()
 
 
-def test_a_signal_may_call_while_its_thread_is_in_the_link(redis_server: Server) -> None:
+def test_signal_handler_may_call_while_its_thread_calls(redis_server: Server) -> None:
     link = open_link(redis_server.url)
     line = link._enter()
     with link._lock, line._lock:
@@ -555,9 +555,7 @@ def test_a_fork_uses_and_ends_no_connection_of_its_parent(proxy: Proxy) -> None:
     assert done.stdout.splitlines() == ["not lost", "[0, 0, 0] True"], done.stderr
 
 
-def test_a_copy_of_a_connection_in_a_fork_is_neither_used_nor_shut_down(
-    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forked_copy_of_a_connection_is_neither_used_nor_closed(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     line = connect(proxy)
     copy = line._socket
     assert copy is not None
@@ -589,7 +587,7 @@ def test_idle_connection_closed_by_the_server_is_replaced(start_server: StartSer
 
 
 @pytest.mark.parametrize("poll", ["there", "none", "another"])
-def test_a_server_that_was_restarted_is_asked_by_a_new_connection(
+def test_restarted_server_is_reached_by_a_new_connection(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch, poll: str
 ) -> None:
     if poll == "none":
@@ -696,7 +694,7 @@ def _in_line(link: SyncLink, word: str, came: list[str]) -> threading.Thread:
     return thread
 
 
-def test_callers_in_line_have_their_turn_in_the_order_of_coming(
+def test_waiting_callers_get_connections_in_order_of_arrival(
     redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "REQUESTS_MAX", 1)
@@ -762,9 +760,7 @@ def test_closed_link_refuses_waiting_callers(redis_server: Server, monkeypatch: 
         echo(link, "a")
 
 
-def test_a_line_that_does_not_move_is_an_error_that_says_so(
-    redis_server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stalled_line_raises_an_error_that_names_it(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "REQUESTS_MAX", 1)
     link = open_link(f"{redis_server.url}?patience=0.2")
     held = link._enter()
@@ -794,7 +790,7 @@ def test_commands_that_block_have_a_connection_each(redis_server: Server, monkey
 # --- nodes that are left ---------------------------------------------------------------------------------------------
 
 
-def test_connections_in_use_when_their_node_is_left_are_closed_with_their_reply(proxy: Proxy) -> None:
+def test_connections_of_an_abandoned_node_close_with_their_reply(proxy: Proxy) -> None:
     link = open_link(proxy.url)
     send = Send(("ECHO", "a"))
     link.ask(send)
@@ -810,7 +806,7 @@ def test_connections_in_use_when_their_node_is_left_are_closed_with_their_reply(
     link.close()
 
 
-def test_a_node_that_is_left_while_a_line_is_given_back_keeps_none(proxy: Proxy) -> None:
+def test_node_abandoned_during_a_return_keeps_no_line(proxy: Proxy) -> None:
     link = open_link(proxy.url)
     echo(link, "a")
 

@@ -58,7 +58,7 @@ async def test_a_refusal_concerns_one_call(redis_server: Server) -> None:
     line.leave()
 
 
-async def test_a_call_that_is_canceled_drops_its_own_reply_and_no_other(proxy: Proxy) -> None:
+async def test_canceled_call_drops_only_its_own_reply(proxy: Proxy) -> None:
     line = await connect(proxy)
     proxy.hold()
     asked = [asyncio.create_task(line.ask(("ECHO", str(number)))) for number in range(5)]
@@ -147,7 +147,7 @@ async def test_a_connection_begins_with_its_password_and_its_database(start_serv
     line.leave()
 
 
-async def test_a_server_with_too_many_clients_has_not_seen_the_request(start_server: StartServer) -> None:
+async def test_server_with_excess_clients_has_not_seen_the_request(start_server: StartServer) -> None:
     server = start_server(maxclients="1")
 
     first = await connect(server)

@@ -44,7 +44,7 @@ def head(namespace: str) -> tuple[str, str]:
     return keys.redis_key(namespace, "jobs"), "a"
 
 
-def test_a_wait_that_the_server_refuses_does_not_return_at_once(
+def test_wait_refused_by_the_server_does_not_return_at_once(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
@@ -72,7 +72,7 @@ def test_ticks_of_others_do_not_keep_a_worker_asleep() -> None:
         lockstep.close()
 
 
-def test_a_sleeping_worker_is_woken_by_a_retry_that_its_own_settlement_makes_due() -> None:
+def test_settlement_with_a_due_retry_wakes_a_sleeping_worker() -> None:
     lockstep = RedisLockstep()
     try:
         lockstep.do(op.Enqueue((JobSpec(id="a", task="t"),)))
@@ -88,9 +88,7 @@ def test_a_sleeping_worker_is_woken_by_a_retry_that_its_own_settlement_makes_due
         lockstep.close()
 
 
-def test_a_loop_that_ends_closes_its_connections_though_nobody_closed_the_backend(
-    redis_server: Server, namespace: str
-) -> None:
+def test_ending_loop_closes_connections_of_an_unclosed_backend(redis_server: Server, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
     client = redis_server.client()
 
@@ -145,7 +143,7 @@ async def test_a_waiter_is_woken_although_the_connection_for_calls_fails(
 
 
 @pytest.mark.parametrize("pools", [("default",), ("default", "mail")], ids=["plain", "general"])
-def test_a_worker_without_room_sets_the_marker_again_that_it_took(pools: tuple[str, ...]) -> None:
+def test_worker_without_room_restores_its_marker(pools: tuple[str, ...]) -> None:
     """Both ways of an exchange do: the one of its own for one pool, and the general one."""
     lockstep = RedisLockstep()
     try:
@@ -158,7 +156,7 @@ def test_a_worker_without_room_sets_the_marker_again_that_it_took(pools: tuple[s
         lockstep.close()
 
 
-def test_a_worker_hands_on_the_markers_of_users_whom_its_limit_left_alone() -> None:
+def test_worker_passes_on_markers_of_users_it_skipped() -> None:
     lockstep = RedisLockstep(start_ms=1_000)
     try:
         lockstep.do(op.Exchange("w", users=("u", "v"), steal=("x",), pools=("p", "q")))
@@ -175,7 +173,7 @@ def test_a_worker_hands_on_the_markers_of_users_whom_its_limit_left_alone() -> N
         lockstep.close()
 
 
-def test_a_worker_that_leaves_has_others_woken_for_the_time_that_only_it_was_told() -> None:
+def test_leaving_worker_wakes_others_for_its_known_due_time() -> None:
     lockstep = RedisLockstep()
     try:
         lockstep.do(op.Enqueue((JobSpec(id="later", task="t", delay_ms=60_000),)))
@@ -191,7 +189,7 @@ def test_a_worker_that_leaves_has_others_woken_for_the_time_that_only_it_was_tol
         lockstep.close()
 
 
-def test_a_caller_that_holds_a_place_is_not_taken_for_a_worker_that_was_told() -> None:
+def test_caller_with_a_hold_is_not_considered_a_notified_worker() -> None:
     lockstep = RedisLockstep()
     try:
         lockstep.do(op.Enqueue((JobSpec(id="later", task="t", delay_ms=1),)))
@@ -219,7 +217,7 @@ def test_timer_of_a_killed_waiter_wakes_another_one() -> None:
         lockstep.close()
 
 
-def test_a_retry_is_heard_of_though_another_worker_was_told_a_time_that_is_over() -> None:
+def test_retry_is_noticed_despite_an_outdated_due_time() -> None:
     lockstep = RedisLockstep()
     try:
         lockstep.do(op.Enqueue((JobSpec(id="a", task="t"), JobSpec(id="later", task="t", delay_ms=1_000))))
@@ -241,7 +239,7 @@ def test_a_retry_is_heard_of_though_another_worker_was_told_a_time_that_is_over(
         lockstep.close()
 
 
-async def test_a_wait_that_is_canceled_puts_back_the_marker_it_took(redis_server: Server, namespace: str) -> None:
+async def test_canceled_wait_restores_its_marker(redis_server: Server, namespace: str) -> None:
     client = redis_server.client()
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
     await backend.call(op.Enqueue((JobSpec(id="a", task="t"),)))
@@ -278,7 +276,7 @@ async def test_a_wait_that_is_canceled_keeps_its_connection(redis_server: Server
     await backend.close()
 
 
-async def test_a_worker_says_at_its_end_that_it_was_the_last_exchange(redis_server: Server, namespace: str) -> None:
+async def test_last_exchange_of_a_worker_is_marked_as_such(redis_server: Server, namespace: str) -> None:
     sched = Scheduler(redis_server.url, namespace=namespace)
     backend, sent = sched.backend, []
     call = backend.call
@@ -333,7 +331,7 @@ def is_so(woken: list[str], count: int) -> bool:
     return len(woken) == count
 
 
-def test_each_of_many_threads_is_woken_when_its_job_is_over(redis_server: Server, namespace: str) -> None:
+def test_each_waiting_thread_wakes_when_its_job_ends(redis_server: Server, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
     ids = [f"j{number}" for number in range(6)]
     backend.call_sync(op.Enqueue(tuple(JobSpec(id=each, task="t") for each in ids)))
@@ -355,7 +353,7 @@ def test_each_of_many_threads_is_woken_when_its_job_is_over(redis_server: Server
     backend.close_sync()
 
 
-def test_a_loop_that_ends_is_forgotten_by_the_jobs_it_waited_for(redis_server: Server, namespace: str) -> None:
+def test_ended_loop_is_forgotten_by_its_awaited_jobs(redis_server: Server, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
     backend.call_sync(op.Enqueue((JobSpec(id="a", task="t"),)))
     client = redis_server.client()
@@ -371,9 +369,7 @@ def test_a_loop_that_ends_is_forgotten_by_the_jobs_it_waited_for(redis_server: S
     backend.close_sync()
 
 
-def test_processes_that_were_killed_while_they_waited_are_forgotten_by_and_by(
-    redis_server: Server, namespace: str
-) -> None:
+def test_killed_waiting_processes_are_forgotten_over_time(redis_server: Server, namespace: str) -> None:
     clock = FakeClock()
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace, clock=clock))
     backend.call_sync(op.Enqueue((JobSpec(id="a", task="t"),)))
@@ -440,7 +436,7 @@ async def test_followers_of_a_job_query_the_store_after_changes_only(
     await sched.close()
 
 
-async def test_drain_waits_for_the_last_job_and_does_not_count_meanwhile(redis_server: Server, namespace: str) -> None:
+async def test_drain_waits_for_the_last_job_without_counting(redis_server: Server, namespace: str) -> None:
     sched = Scheduler(redis_server.url, namespace=namespace)
     backend, gate = sched.backend, Gate()
     asked: list[Any] = []

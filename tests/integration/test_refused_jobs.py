@@ -90,7 +90,7 @@ async def test_refused_jobs_that_a_claim_leaves_wake_the_next_worker(backend: Ba
     assert not await is_woken(waiting(backend, "old"), 0.3)
 
 
-async def test_worker_of_a_new_release_is_woken_once_it_is_announced(backend: Backend) -> None:
+async def test_worker_of_a_new_release_wakes_once_announced(backend: Backend) -> None:
     await backend.call(op.Enqueue((job("a"),)))
     await backend.call(op.Exchange("w-new", limit=0, release="new"))
     await refuse(backend, "old")

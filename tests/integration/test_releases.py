@@ -37,7 +37,7 @@ async def why(job: JobHandle[Any], *kinds: ReasonKind) -> None:
     await until(is_so)
 
 
-async def test_a_job_with_an_argument_of_a_later_release_waits_for_that_release() -> None:
+async def test_job_with_a_later_argument_waits_for_its_release() -> None:
     sched, ran = Scheduler(), []
 
     @sched.job
@@ -65,7 +65,7 @@ class Price:
     [{"status": "archived"}, {"level": "high"}, {"price": {"cents": 5, "currency": "JPY"}}, {"prices": [{"c": 1}]}],
     ids=["member", "literal", "field", "nested"],
 )
-async def test_job_with_a_value_of_a_later_release_is_given_back(arguments: dict[str, Any]) -> None:
+async def test_job_with_a_later_value_is_released(arguments: dict[str, Any]) -> None:
     sched, ran = Scheduler(), []
 
     @sched.job
@@ -97,7 +97,7 @@ async def test_job_with_a_value_of_a_wrong_type_is_failed(arguments: dict[str, A
     assert (record.state, record.errors[-1].type) == (JobState.FAILED, "queuehint.errors.PayloadError")
 
 
-async def test_a_renamed_task_runs_jobs_of_its_old_name_with_upgraded_arguments() -> None:
+async def test_renamed_task_runs_old_jobs_with_upgraded_arguments() -> None:
     sched, ran = Scheduler(), []
 
     def split(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ async def test_a_renamed_task_runs_jobs_of_its_old_name_with_upgraded_arguments(
 
 
 @pytest.mark.parametrize("returned", [None, {"c": 1}, {}])
-async def test_an_upgrade_that_makes_no_arguments_fails_the_job_or_gives_it_back(returned: Any) -> None:
+async def test_upgrade_without_arguments_fails_or_releases_the_job(returned: Any) -> None:
     sched = Scheduler()
 
     @sched.job(upgrade=lambda _: returned)

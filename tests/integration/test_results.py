@@ -179,9 +179,7 @@ async def test_a_plain_function_gets_its_arguments_filled_too() -> None:
         ("{{1[0]}}", TemplateError, "1 has no [0]"),
     ],
 )
-async def test_a_template_that_cannot_be_filled_fails_the_job_without_a_retry(
-    text: str, error: type[Exception], words: str
-) -> None:
+async def test_unfillable_template_fails_the_job_without_a_retry(text: str, error: type[Exception], words: str) -> None:
     sched, _ = scheduler()
     taken = tasks(sched)
     _, handle = await done(
@@ -195,7 +193,7 @@ async def test_a_template_that_cannot_be_filled_fails_the_job_without_a_retry(
     assert words in caught.value.message
 
 
-async def test_arguments_too_large_once_they_are_filled_fail_the_job_without_a_retry() -> None:
+async def test_oversized_filled_arguments_fail_the_job_without_a_retry() -> None:
     sched, _ = scheduler()
     taken = tasks(sched)
     _, handle = await done(
@@ -209,7 +207,7 @@ async def test_arguments_too_large_once_they_are_filled_fail_the_job_without_a_r
     assert "more than 1048576 bytes" in record.errors[0].message
 
 
-async def test_filled_arguments_that_do_not_fit_the_annotation_fail_the_job_without_a_retry() -> None:
+async def test_mismatched_filled_arguments_fail_the_job_without_a_retry() -> None:
     sched, _ = scheduler()
     tasks(sched)
 
@@ -276,7 +274,7 @@ async def test_hundreds_of_results_come_in_pages() -> None:
     assert len(fetched) == 3
 
 
-async def test_results_of_together_more_than_a_reply_holds_come_all_the_same() -> None:
+async def test_results_larger_than_a_reply_arrive() -> None:
     sched, _ = scheduler()
     taken = tasks(sched)
     ids = [f"d{n}" for n in range(6)]
@@ -320,7 +318,7 @@ async def test_a_job_without_edges_goes_no_other_way_than_before(monkeypatch: py
     assert taken == [{}, (None, None)]
 
 
-async def test_a_job_whose_results_cannot_be_had_now_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_job_with_unavailable_results_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs_module, "PAUSE_S", 0)
 
     sched, _ = scheduler()
@@ -355,7 +353,7 @@ async def test_an_attempt_that_has_lost_its_job_does_not_run() -> None:
 
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
-async def test_a_job_that_is_canceled_while_it_waits_for_results_never_runs(kind: str) -> None:
+async def test_job_canceled_while_it_awaits_results_never_runs(kind: str) -> None:
     sched, _ = scheduler()
     tasks(sched)
     gate = Gate()
@@ -410,7 +408,7 @@ def family(sched: Scheduler, answer: Callable[[JobContext], Any], **options: Any
     return parent, child
 
 
-async def test_a_parent_is_deferred_without_its_place_until_its_children_end() -> None:
+async def test_parent_is_deferred_without_its_place_until_children_end() -> None:
     sched, _ = scheduler()
     gate = Gate()
 
@@ -635,7 +633,7 @@ async def test_jobs_share_values_without_edges() -> None:
     assert await sched.xcom.pull("n") == 3
 
 
-async def test_results_that_take_too_much_together_fail_the_job_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oversized_results_together_fail_the_job_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs_module, "RESULTS_BYTES_MAX", 1)
 
     sched, _ = scheduler()
@@ -656,7 +654,7 @@ async def test_results_that_take_too_much_together_fail_the_job_for_good(monkeyp
     assert record.errors[0].type == "queuehint.errors.PayloadError"
 
 
-async def test_a_handler_may_say_that_it_answers_with_children_and_nothing_else() -> None:
+async def test_handler_may_be_annotated_to_return_only_children() -> None:
     sched, _ = scheduler()
 
     @sched.job

@@ -108,7 +108,7 @@ def test_a_process_without_a_retention_uses_that_of_the_namespace(
     ],
 )
 @pytest.mark.parametrize("is_stated", [True, False], ids=["stated", "of the namespace"])
-def test_service_without_a_time_of_its_own_is_kept_by_state(
+def test_service_without_its_own_retention_is_kept_by_state(
     house: House, state: JobState, service: str, ms: int, is_stated: bool
 ) -> None:
     backend = house.open(BY_STATE)
@@ -123,7 +123,7 @@ def test_audit_preset_keeps_a_service_for_90_days(house: House, state: JobState)
     assert kept_ms(backend, state, "docs") == 90 * DAY_MS
 
 
-def test_new_service_of_an_ended_job_sets_the_time_of_its_record(house: House) -> None:
+def test_new_service_of_an_ended_job_sets_its_expiry(house: House) -> None:
     sched = Scheduler(house.url, retention=BY_STATE, clock=house.clock)
     house.opened.append(sched.backend)
     for number, (before, after, ms) in enumerate(
@@ -211,7 +211,7 @@ def test_a_store_that_lost_it_learns_it_again(caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.redis
-def test_the_helper_that_renews_keeps_records_as_the_scheduler_was_told() -> None:
+def test_renewal_helper_uses_the_retention_of_the_scheduler() -> None:
     server, namespace = shared_server(), new_namespace()
     backend = open_backend(server.url, BackendOptions(namespace=namespace, retention=KEPT))
     dies, expires = Policy(max_losses=1), Policy(start_within_ms=300)

@@ -95,7 +95,7 @@ async def test_workers_fire_without_being_asked(url: str) -> None:
     assert len({due_at for _, due_at, _ in app.ran}) == 10
 
 
-async def test_a_schedule_defined_in_code_is_stored_when_a_worker_starts(url: str) -> None:
+async def test_declared_schedule_is_stored_when_a_worker_starts(url: str) -> None:
     async def is_stored(sched: Scheduler, count: int) -> bool:
         return len(await sched.schedules.list()) == count
 
@@ -254,7 +254,7 @@ async def test_sync_leaves_unchanged_schedules_alone(url: str) -> None:
         assert changed.recurrence.every_ms == 50_000
 
 
-async def test_a_change_of_the_job_alone_loses_no_due_time_and_keeps_the_beat(url: str) -> None:
+async def test_changed_job_of_a_schedule_keeps_due_times_and_rhythm(url: str) -> None:
     app = App(url)
     async with app.sched as sched:
         await sched.schedule("daily", app.work, every=timedelta(days=1), args=[0])
@@ -380,7 +380,7 @@ async def test_a_schedule_ends(url: str) -> None:
         assert (await app.sched.schedules.get("m")).next_at is None
 
 
-async def test_a_schedule_that_cannot_be_fired_here_holds_up_no_other(
+async def test_unfireable_schedule_delays_no_other(
     url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = App(url)
@@ -420,7 +420,7 @@ def test_the_synchronous_twins(url: str) -> None:
     sched.close_sync()
 
 
-def test_an_option_that_there_is_not_is_refused_and_nothing_is_stored() -> None:
+def test_unknown_option_is_refused_and_stores_nothing() -> None:
     app = App("memory://")
     sched: Any = app.sched
     calls = [(sched.schedule_sync, ("m", app.work)), (sched.cron, ("* * * * *",)), (sched.every, (5,))]

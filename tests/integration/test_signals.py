@@ -222,7 +222,7 @@ async def test_a_timeout_ends_a_wait(on_timeout: Any, state: JobState) -> None:
 
 
 @pytest.mark.parametrize("path", [None, ["doc1"]], ids=["everywhere", "path"])
-async def test_a_drain_waits_for_the_end_of_a_wait_where_times_count(url: str, path: Any) -> None:
+async def test_drain_waits_for_signal_timeouts_where_time_moves(url: str, path: Any) -> None:
     sched = Scheduler(url)
     got: list[str] = []
 
@@ -429,7 +429,7 @@ def test_handlers_in_processes_wait_too() -> None:
         assert late.result_sync(timeout=5) == "signal 't' was not given in time"
 
 
-def test_a_handler_in_a_process_that_is_declared_elsewhere_gets_the_data() -> None:
+def test_process_handler_declared_elsewhere_gets_the_signal_data() -> None:
     sched, _ = scheduler()
     job = sched.job(process=True, max_attempts=1)(process_tasks.plainly_decided).enqueue_sync("s")
     sched.signal_sync("s", {"by": "ann"})

@@ -80,7 +80,7 @@ def test_writes_with_tokens_stay_in_order(plan: str) -> None:
     simulate({"edit": edit}, EDITS, faults=faults, seeds=SEEDS, setup=document.clear, invariant=check, at_end=check_end)
 
 
-def test_time_takes_no_time_and_everything_goes_on_at_once_that_may() -> None:
+def test_simulated_time_is_instant_and_runs_everything_concurrently() -> None:
     async def nap() -> str:
         await asyncio.sleep(3600)
         return "rested"
@@ -92,7 +92,7 @@ def test_time_takes_no_time_and_everything_goes_on_at_once_that_may() -> None:
     assert [event.kind for event in world.trace].count("started") == 3
 
 
-def test_a_scheduler_keeps_its_store_and_its_jobs_have_their_policies() -> None:
+def test_scheduler_keeps_its_store_and_policies_in_a_simulation() -> None:
     sched = Scheduler("memory://")
     tries: list[str] = []
 
@@ -125,7 +125,7 @@ def test_a_scheduler_keeps_its_store_and_its_jobs_have_their_policies() -> None:
     simulate(sched, jobs, setup=tries.clear, faults="crashes", seeds=SEEDS)
 
 
-def test_jobs_may_be_specs_and_a_store_that_loses_them_is_told_again() -> None:
+def test_simulated_jobs_may_be_specs_and_are_resubmitted_after_losses() -> None:
     runs: list[str] = []
 
     async def run(context: JobContext) -> None:
@@ -195,7 +195,7 @@ def failure(play: Callable[[], Any]) -> SimulationError:
     return caught.value
 
 
-def test_a_handler_that_must_not_run_twice_is_found_with_one_fault() -> None:
+def test_handler_unsafe_to_repeat_is_found_with_one_fault() -> None:
     charged: list[str] = []
 
     async def charge(customer: str) -> None:
@@ -218,11 +218,11 @@ def test_a_handler_that_must_not_run_twice_is_found_with_one_fault() -> None:
     # One job: it is enqueued, started, its worker dies or stands still, it is lost and started again.
     assert 4 <= len(error.story) <= 7
     assert sum("enqueued" in line for line in error.story) == 1
-    test = "tests/integration/test_simulate.py::test_a_handler_that_must_not_run_twice_is_found_with_one_fault"
+    test = "tests/integration/test_simulate.py::test_handler_unsafe_to_repeat_is_found_with_one_fault"
     assert error.command == f"QUEUEHINT_SEED={error.seed} python -m pytest {test}"
 
 
-def test_a_process_that_stands_still_is_not_taken_for_code_that_blocks(caplog: pytest.LogCaptureFixture) -> None:
+def test_stalled_process_is_not_mistaken_for_blocking_code(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         await asyncio.sleep(30)
 
@@ -250,7 +250,7 @@ def charge_plainly(customer: str) -> None:
 
 
 @pytest.mark.parametrize("charge", [charge_and_wait, charge_at_once, charge_plainly], ids=lambda each: each.__name__)
-def test_an_effect_whose_settlement_was_not_sent_is_found_by_the_default_plan(charge: Callable[..., Any]) -> None:
+def test_unsettled_effect_is_found_by_the_default_plan(charge: Callable[..., Any]) -> None:
     jobs = [("charge", ["customers", name], [name]) for name in ("ann", "bob", "cyn")]
 
     def once() -> None:
@@ -350,7 +350,7 @@ def test_a_seed_of_the_environment_is_the_only_one(monkeypatch: pytest.MonkeyPat
     assert simulate({"nothing": nothing}, [("nothing", None)], seeds=1000).seed == 17
 
 
-def test_a_world_that_does_not_come_to_its_end_is_told() -> None:
+def test_simulation_that_does_not_end_is_reported() -> None:
     async def again() -> Snooze:
         return Snooze(60)
 
@@ -358,7 +358,7 @@ def test_a_world_that_does_not_come_to_its_end_is_told() -> None:
     assert "there is still something to do: again-1 (again) is " in error.reason
 
 
-def test_code_that_goes_on_when_it_is_to_stop_is_found() -> None:
+def test_code_that_ignores_its_stop_is_found() -> None:
     async def stubborn(context: JobContext) -> None:
         while True:
             try:
@@ -432,7 +432,7 @@ def test_fault_in_a_renewal_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
     assert error.reason == "TypeError: mistaken"
 
 
-def test_a_job_without_a_place_that_runs_twice_at_once_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_runs_of_a_placeless_job_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     class Deaf(LoopRenewal):
         def _due(self) -> tuple[tuple[str, int], ...]:
             return ()

@@ -103,7 +103,7 @@ def test_refused_operation_is_refused_again_in_a_replay(shelf: Shelf) -> None:
     assert record(again, "a").number == 1
 
 
-def test_a_job_of_a_dead_process_is_granted_again_at_once_at_its_place(shelf: Shelf) -> None:
+def test_job_of_a_dead_process_is_granted_again_in_place(shelf: Shelf) -> None:
     store = shelf.open()
     enqueue(store, "a", "b")
     enqueue(store, "waits", presence_ms=60_000)
@@ -136,7 +136,7 @@ def test_tokens_go_on_though_the_clock_has_gone_back(shelf: Shelf) -> None:
     assert claim(again)[0].token > old.token
 
 
-def test_retention_is_that_of_the_owner_of_the_file_when_a_job_ended(shelf: Shelf) -> None:
+def test_retention_is_that_of_the_file_owner_at_end(shelf: Shelf) -> None:
     store = shelf.open(retention=Retention(finished=3600))
     enqueue(store, "a", "b")
     finish(store, claim(store)[0])
@@ -160,9 +160,7 @@ def test_events_are_kept_for_subscribers_across_a_restart(shelf: Shelf) -> None:
     assert ([event.id for event in followed.events], followed.missed) == (["a"], 0)
 
 
-def test_clock_behind_the_time_of_a_file_is_logged_until_it_has_caught_up(
-    shelf: Shelf, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_clock_behind_the_file_is_logged_until_it_caught_up(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     store = shelf.open()
     for seconds in (0, -3600, 1, 3600):
         shelf.clock.advance(seconds=seconds)
@@ -287,7 +285,7 @@ def test_a_fork_is_refused_and_does_no_harm(shelf: Shelf) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_that_outlives_its_parent_does_not_keep_the_lock(shelf: Shelf) -> None:
+def test_fork_that_outlives_its_parent_does_not_keep_locks(shelf: Shelf) -> None:
     script = (
         "import os, sys, time; from queuehint import Scheduler; from queuehint.operations import Draw\n"
         "sched = Scheduler(sys.argv[1]); sched.backend.call_sync(Draw(1))\n"
@@ -388,7 +386,7 @@ def test_a_heavy_journal_is_replaced_by_a_snapshot(shelf: Shelf, monkeypatch: py
     assert shelf.count("journal") < 25
 
 
-def test_a_file_that_was_only_looked_into_is_not_written_anew(shelf: Shelf) -> None:
+def test_file_only_read_is_not_rewritten(shelf: Shelf) -> None:
     enqueue(shelf.open(), "a")
     shelf.reopen(by_another=True).call_sync(op.CountJobs())
     shelf.stores[-1].close_sync()
@@ -439,9 +437,7 @@ def test_threads_and_loops_together_lose_nothing(shelf: Shelf) -> None:
     assert shelf.reopen().call_sync(op.CountJobs()).states[QUEUED] == 240
 
 
-def test_a_question_does_not_wait_for_the_disk_and_sees_no_later_time(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_question_does_not_wait_for_the_disk(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     store = shelf.open()
     enqueue(store, "a")
     began, go_on = threading.Event(), threading.Event()
@@ -547,7 +543,7 @@ def test_a_second_close_waits_until_the_file_is_closed(shelf: Shelf, monkeypatch
     enqueue(shelf.open(), "b")
 
 
-def test_a_thread_that_cannot_be_started_is_said_and_tried_again(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unstartable_thread_is_logged_and_retried(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -559,7 +555,7 @@ def test_a_thread_that_cannot_be_started_is_said_and_tried_again(shelf: Shelf, m
     enqueue(store, "a")
 
 
-def test_a_store_of_which_nobody_asked_anything_is_closed_at_once(shelf: Shelf) -> None:
+def test_unused_store_closes_at_once(shelf: Shelf) -> None:
     asyncio.run(shelf.open().close())
     assert not shelf.path.exists()
 
@@ -598,7 +594,7 @@ def test_a_scheduler_goes_on_where_the_last_one_stopped(shelf: Shelf) -> None:
     assert ran == [f"w{n}" for n in range(5)]
 
 
-def test_it_renews_the_leases_of_its_own_process_and_remembers_that(shelf: Shelf) -> None:
+def test_file_store_renews_and_records_leases_of_its_process(shelf: Shelf) -> None:
     store = shelf.open()
     enqueue(store, "a")
     grant = claim(store, lease_ms=1000)[0]
@@ -623,7 +619,7 @@ def test_it_says_once_that_nobody_serves_its_jobs(shelf: Shelf, caplog: pytest.L
     assert events(caplog) == ["sqlite.unserved"]
 
 
-def test_it_says_that_it_was_opened_and_how_much_was_replayed(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+def test_opened_file_logs_the_replayed_rows(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "queuehint.sqlite")
     enqueue(shelf.open(), "a")
     shelf.crash()

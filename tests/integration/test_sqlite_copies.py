@@ -101,7 +101,7 @@ def test_a_copy_whose_process_dies_is_not_whole() -> None:
     assert not under_way.end()
 
 
-def test_a_copy_that_was_waited_for_by_a_handler_of_others_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_awaited_by_a_foreign_child_handler_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     under_way = copy_of(10)
     parts = all_parts(under_way)
     os.waitpid(under_way._pid, 0)
@@ -119,7 +119,7 @@ def test_a_copy_that_is_given_up_leaves_no_process() -> None:
     assert not is_alive(under_way._pid)
 
 
-def test_the_process_that_copies_has_no_file_of_its_parent_and_heeds_no_signal(tmp_path: Path) -> None:
+def test_copying_process_has_no_parent_file_and_ignores_signals(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGTERM, lambda *_: (tmp_path / f"{os.getpid()}").touch())
     try:
         with (tmp_path / "open").open("w"):
@@ -198,9 +198,7 @@ def test_store_serves_during_a_copy_and_removes_replaced_rows(shelf: Shelf, go_o
     again.engine.check()
 
 
-def test_one_copy_after_another_leaves_the_parts_of_the_last_alone(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_successive_copies_leave_only_the_last_parts(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 20)
     store = shelf.open()
     firsts = set()
@@ -231,7 +229,7 @@ def test_parts_of_a_snapshot_that_was_never_finished_are_removed(shelf: Shelf) -
     until_sync(lambda: shelf.count("snapshot") == 3, "only the parts that count are left")
 
 
-def test_a_file_is_closed_at_once_in_the_middle_of_a_copy(
+def test_file_closes_at_once_during_a_copy(
     shelf: Shelf, go_on: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "CLOSING_JOBS", 0)
@@ -245,9 +243,7 @@ def test_a_file_is_closed_at_once_in_the_middle_of_a_copy(
     assert jobs_in(shelf.open()) == 80
 
 
-def test_a_small_store_that_is_closed_in_the_middle_of_a_copy_has_a_whole_snapshot(
-    shelf: Shelf, go_on: Callable[[], None]
-) -> None:
+def test_small_store_closed_during_a_copy_has_a_whole_snapshot(shelf: Shelf, go_on: Callable[[], None]) -> None:
     store = shelf.open()
     fill(store, 49)
     until_sync(lambda: is_copying(store), "it has begun, and nothing has changed since")
@@ -256,9 +252,7 @@ def test_a_small_store_that_is_closed_in_the_middle_of_a_copy_has_a_whole_snapsh
     assert jobs_in(shelf.open()) == 49
 
 
-def test_rows_that_a_snapshot_covers_and_that_are_there_still_are_not_read_again(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leftover_rows_of_a_snapshot_are_not_read_again(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 50)
     monkeypatch.setattr(JournalFile, "clear", lambda *_: False)
     store = shelf.open()
@@ -279,7 +273,7 @@ def test_rows_that_a_snapshot_covers_and_that_are_there_still_are_not_read_again
     assert len(read_again) == 81 - covered
 
 
-def test_a_copy_that_fails_leaves_the_journal_and_is_tried_again(
+def test_failed_copy_leaves_the_journal_and_is_retried(
     shelf: Shelf, go_on: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     store = shelf.open()
@@ -298,7 +292,7 @@ def test_a_copy_that_fails_leaves_the_journal_and_is_tried_again(
 
 
 @pytest.mark.parametrize("why", ["no process is left", "not on this system"])
-def test_where_no_copy_can_be_made_all_is_written_down_at_once(
+def test_impossible_copy_is_replaced_by_a_synchronous_write(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     def refuse() -> int:

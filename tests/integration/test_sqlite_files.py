@@ -105,7 +105,7 @@ def test_a_journal_of_another_release_is_replayed_and_said(
 
 
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.6, 0.9])
-def test_a_file_that_was_cut_off_is_refused_or_a_part_of_history(shelf: Shelf, share: float) -> None:
+def test_truncated_file_is_refused_or_a_prefix_of_history(shelf: Shelf, share: float) -> None:
     store = shelf.open()
     for n in range(200):
         enqueue(store, f"a{n}", arguments=b"x" * 300)
@@ -117,7 +117,7 @@ def test_a_file_that_was_cut_off_is_refused_or_a_part_of_history(shelf: Shelf, s
 
 
 @pytest.mark.parametrize("what", ["removed", "moved", "replaced"])
-def test_a_file_that_its_name_leads_to_no_more_is_refused_and_said(
+def test_file_moved_from_its_name_is_refused_and_logged(
     shelf: Shelf, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     store = shelf.open()
@@ -144,7 +144,7 @@ def test_a_file_that_its_name_leads_to_no_more_is_refused_and_said(
     ]
 
 
-def test_a_file_that_is_gone_when_it_is_closed_is_said(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+def test_file_missing_at_close_is_logged(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     store = shelf.open()
     enqueue(store, "a")
     shelf.path.unlink()
@@ -291,7 +291,7 @@ def test_no_room_for_a_snapshot_leaves_the_journal(shelf: Shelf, caplog: pytest.
     assert shelf.open().call_sync(op.CountJobs()).states[QUEUED] == 50
 
 
-def test_a_file_that_may_not_grow_refuses_and_goes_on_later(shelf: Shelf) -> None:
+def test_file_that_may_not_grow_refuses_and_recovers(shelf: Shelf) -> None:
     script = (
         "import resource, signal, sys; from queuehint import *; from queuehint.errors import *\n"
         "from queuehint.operations import *\n"
@@ -353,7 +353,7 @@ def test_disk_failure_leaves_the_outcome_to_the_file(shelf: Shelf, is_done: bool
 
 
 @pytest.mark.parametrize("shell", ["sync", "async"])
-def test_an_operation_whose_outcome_is_unknown_is_called_again_and_answered(shelf: Shelf, shell: str) -> None:
+def test_operation_with_an_unknown_outcome_is_answered_when_repeated(shelf: Shelf, shell: str) -> None:
     store = shelf.open()
     store.call_sync(op.Peek())
     file_of(store)._db = Failing(file_of(store)._db, is_done=False)  # type: ignore[assignment]

@@ -124,7 +124,7 @@ def test_a_replica_has_the_engine_of_the_leader(make: Callable[[], JournalBacken
     other.engine.check()
 
 
-def test_a_replica_that_a_snapshot_has_left_behind_is_of_no_use(
+def test_replica_overtaken_by_a_snapshot_is_discarded(
     make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader, other, third = make(), make(), make()
@@ -153,7 +153,7 @@ def test_a_replica_that_a_snapshot_has_left_behind_is_of_no_use(
         assert states(third) == before
 
 
-def test_one_that_stands_by_leads_at_once_and_others_leave_the_lead_to_it(
+def test_standby_leads_at_once_and_others_yield_to_it(
     make: Callable[[], JournalBackend], standing: Callable[[JournalBackend], None]
 ) -> None:
     leader, guest, ready = make(), make(), make()
@@ -201,7 +201,7 @@ def test_standby_does_not_reread_rows_after_a_lost_session(
 
 
 @pytest.mark.parametrize("url", ["file"], indirect=True)
-def test_a_file_is_left_to_one_that_stands_by_for_a_moment_each_time(
+def test_file_is_briefly_left_to_a_standby_each_time(
     make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
@@ -219,7 +219,7 @@ def test_a_file_is_left_to_one_that_stands_by_for_a_moment_each_time(
     store.take_lead(is_ready=False).release()
 
 
-def test_the_lead_of_one_that_stands_still_is_not_waited_for(
+def test_lead_of_a_stalled_process_is_not_awaited(
     make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_store, "YIELDS_S", 1.0)  # as long as in PostgreSQL
@@ -255,7 +255,7 @@ def test_a_leader_that_is_deposed_is_a_guest(
     assert record(leader, "j5").number + 1 == record(other, "j6").number
 
 
-def test_one_that_leaves_the_lead_has_it_when_nobody_takes_it(
+def test_leader_that_yields_regains_an_unclaimed_lead(
     make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opening, "LEAVES_S", 0.5)
@@ -277,7 +277,7 @@ def leave_lead(backend: JournalBackend, other: JournalBackend) -> None:
     other.close_sync()
 
 
-def test_one_that_leaves_the_lead_is_no_guest_of_a_dead_leader_and_of_one_that_lives(
+def test_yielding_leader_is_a_guest_only_of_live_leaders(
     make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opening, "LEAVES_S", LIMIT_S)
@@ -296,7 +296,7 @@ def test_one_that_leaves_the_lead_is_no_guest_of_a_dead_leader_and_of_one_that_l
         assert find_holder(folder / "jobs.db.lock") is None
 
 
-def test_jobs_of_a_worker_go_on_when_it_leaves_the_lead_to_its_leader(
+def test_jobs_of_a_worker_survive_yielding_its_lead(
     make: Callable[[], JournalBackend], standing: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opening, "LEAVES_S", 0.0)
@@ -315,7 +315,7 @@ def test_jobs_of_a_worker_go_on_when_it_leaves_the_lead_to_its_leader(
     assert record(worker, "a").state is JobState.FINISHED
 
 
-def test_one_that_stands_by_as_a_spare_follows_nothing_while_another_one_does(
+def test_spare_standby_follows_nothing_beside_another(
     make: Callable[[], JournalBackend], standing: Callable[..., None]
 ) -> None:
     leader, ready, spare = make(), make(), make()
@@ -334,7 +334,7 @@ def test_one_that_stands_by_as_a_spare_follows_nothing_while_another_one_does(
     spares._forget()
 
 
-def test_one_that_finds_nobody_leads_before_it_has_read_the_journal(
+def test_process_without_a_leader_leads_before_it_reads_everything(
     make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, backend = make(), make()
@@ -347,7 +347,7 @@ def test_one_that_finds_nobody_leads_before_it_has_read_the_journal(
     standby._forget()
 
 
-def test_a_store_that_cannot_be_followed_is_logged_once_for_each_reason(
+def test_unfollowable_store_is_logged_once_per_reason(
     make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(standing_module, "AGAIN_S", 0.0)

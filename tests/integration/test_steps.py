@@ -200,7 +200,7 @@ def test_results_are_read_by_the_annotation_of_the_function(url: str) -> None:
     on(url, main)
 
 
-def test_a_step_whose_function_fails_is_not_stored_and_may_be_called_again(url: str) -> None:
+def test_failed_step_is_not_stored_and_may_be_repeated(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         tries: list[int] = []
 
@@ -229,7 +229,7 @@ def test_a_step_whose_function_fails_is_not_stored_and_may_be_called_again(url: 
     on(url, main)
 
 
-def test_a_name_counts_once_an_attempt_also_of_calls_at_the_same_time(url: str) -> None:
+def test_step_name_counts_once_per_attempt_also_concurrently(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         made = Made()
 
@@ -377,7 +377,7 @@ def test_a_redrive_of_a_flow_keeps_steps_or_drops_them(url: str, steps: Any) -> 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
 @pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])
-def test_a_store_that_is_out_of_reach_for_a_moment_is_asked_again(
+def test_briefly_unavailable_store_is_queried_again_for_steps(
     url: str, monkeypatch: pytest.MonkeyPatch, is_async: bool, is_stored: bool
 ) -> None:
     async def main(sched: Scheduler) -> None:
@@ -433,7 +433,7 @@ def test_a_store_that_cannot_be_told_fails_the_attempt(
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
-def test_the_first_result_counts_of_a_step_that_is_made_again_in_one_attempt(
+def test_repeated_step_keeps_its_first_result_within_an_attempt(
     url: str, monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
     async def main(sched: Scheduler) -> None:
@@ -618,7 +618,7 @@ def test_a_stored_result_that_cannot_be_read_fails_the_attempt(url: str) -> None
     on(url, main)
 
 
-def test_a_release_that_can_read_a_stored_result_goes_on_at_a_later_attempt(url: str) -> None:
+def test_release_able_to_read_a_result_resumes_later(url: str) -> None:
     """What the other one has done in between is one failed attempt."""
 
     async def main(sched: Scheduler) -> None:
@@ -746,7 +746,7 @@ def test_the_store_has_the_last_word_on_room(url: str, monkeypatch: pytest.Monke
     on(url, main)
 
 
-def test_a_stored_result_that_does_not_fit_any_more_is_refused_by_the_name_of_its_step(url: str) -> None:
+def test_stored_result_that_misfits_is_refused_by_step_name(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         def text() -> str:
             return "x"
@@ -845,7 +845,7 @@ def test_a_job_is_canceled_in_the_middle_of_a_step(url: str) -> None:
 
 
 @pytest.mark.redis
-def test_steps_that_are_dropped_and_records_that_are_deleted_leave_nothing(redis_server: Server) -> None:
+def test_dropped_steps_and_deleted_records_leave_nothing(redis_server: Server) -> None:
     namespace = new_namespace()
 
     async def main(sched: Scheduler) -> None:
@@ -878,7 +878,7 @@ def steps_of(server: Server, namespace: str) -> list[str]:
 
 
 @pytest.mark.redis
-def test_a_full_redis_takes_few_steps_of_a_job_and_no_more(start_server: StartServer) -> None:
+def test_full_redis_accepts_few_steps_of_a_job(start_server: StartServer) -> None:
     """As it takes results of up to 64 KiB; then the attempt fails, and goes on once there is room."""
     server = start_server()
 

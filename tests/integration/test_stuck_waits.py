@@ -43,7 +43,7 @@ def job(sched: Scheduler, **options: Any) -> Any:
     return work
 
 
-async def test_a_wait_without_a_worker_is_warned_of_once_and_its_end_says_why() -> None:
+async def test_wait_without_a_worker_is_logged_once_with_reason() -> None:
     sched, _ = scheduler()
     work = job(sched)
     handles = [await work.enqueue("a") for _ in range(2)]
@@ -84,7 +84,7 @@ async def test_a_wait_for_work_that_goes_on_says_nothing() -> None:
     assert error.reason.kind is ReasonKind.RUNNING
 
 
-async def test_a_wait_behind_a_dead_job_that_holds_its_place_is_warned_of() -> None:
+async def test_wait_behind_a_dead_hold_is_logged() -> None:
     sched, _ = scheduler()
     work = job(sched, max_attempts=1, on_dead="hold")
     async with sched.worker():
@@ -111,7 +111,7 @@ async def test_a_result_behind_a_dead_dependency_is_its_failure() -> None:
             await asyncio.to_thread(last.result_sync, 5)
 
 
-async def test_a_flow_that_nobody_runs_is_warned_of_and_says_why_at_its_end() -> None:
+async def test_unserved_flow_is_logged_with_its_reason() -> None:
     sched, _ = scheduler()
     work = job(sched)
     async with sched.flow() as flow:
@@ -121,7 +121,7 @@ async def test_a_flow_that_nobody_runs_is_warned_of_and_says_why_at_its_end() ->
     assert caught.value.reason.kind is ReasonKind.NO_WORKER
 
 
-async def test_a_drain_runs_nothing_of_a_store_that_others_share_unless_asked(redis_url: str, namespace: str) -> None:
+async def test_drain_on_a_shared_store_runs_nothing_unless_requested(redis_url: str, namespace: str) -> None:
     async with Scheduler(redis_url, namespace=namespace) as sched:
         work = job(sched)
         handle = await work.enqueue("a")
@@ -134,7 +134,7 @@ async def test_a_drain_runs_nothing_of_a_store_that_others_share_unless_asked(re
         await asyncio.to_thread(lambda: sched.drain_sync(run=True, timeout=15))
 
 
-async def test_a_drain_in_memory_runs_the_jobs_unless_told_not_to() -> None:
+async def test_drain_in_memory_runs_jobs_by_default() -> None:
     sched, _ = scheduler()
     handle = await job(sched).enqueue("a")
     with pytest.raises(DrainStalledError, match="start a worker"):

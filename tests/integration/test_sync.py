@@ -38,7 +38,7 @@ def make_job(sched: Scheduler) -> Any:
     return work
 
 
-def test_every_method_has_its_twin_and_both_take_the_same_arguments() -> None:
+def test_every_method_has_a_sync_twin_with_equal_arguments() -> None:
     import inspect
 
     from queuehint import Flow, Job, JobContext, JobHandle
@@ -147,7 +147,7 @@ def test_a_worker_in_a_thread() -> None:
     assert work.enqueue_sync("b").state_sync() is QUEUED
 
 
-def test_an_error_in_the_block_stops_the_worker_in_its_thread() -> None:
+def test_error_in_the_block_stops_the_threaded_worker() -> None:
     sched, _ = scheduler()
     threads = threading.active_count()
     with pytest.raises(KeyError), sched.worker_sync():
@@ -156,7 +156,7 @@ def test_an_error_in_the_block_stops_the_worker_in_its_thread() -> None:
     assert threading.active_count() == threads
 
 
-def test_an_error_at_the_end_of_a_worker_in_a_thread_is_raised_behind_the_block() -> None:
+def test_error_of_an_ending_threaded_worker_is_raised_afterwards() -> None:
     sched, _ = scheduler()
 
     @sched.worker_lifespan
@@ -170,7 +170,7 @@ def test_an_error_at_the_end_of_a_worker_in_a_thread_is_raised_behind_the_block(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_a_worker_in_a_thread_ends_when_its_start_is_interrupted(
+def test_threaded_worker_ends_when_its_start_is_interrupted(
     error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sched, _ = scheduler()
@@ -197,7 +197,7 @@ def test_a_worker_in_a_thread_ends_when_its_start_is_interrupted(
     assert threading.active_count() == threads
 
 
-def test_a_worker_in_a_thread_whose_loop_cannot_be_made_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threaded_worker_without_a_loop_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     sched, _ = scheduler()
 
     def refuse(main: Any) -> None:

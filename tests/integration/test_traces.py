@@ -328,7 +328,7 @@ SPOILED = """\
 """
 
 
-def test_a_trace_that_breaks_a_rule_is_told_with_a_picture() -> None:
+def test_trace_that_breaks_a_rule_is_drawn() -> None:
     code, output = check("-", input=SPOILED)
     assert code == 1
     assert output.splitlines() == [

@@ -98,7 +98,7 @@ def elsewhere(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 @EACH_APP
-def test_jobs_are_there_if_and_only_if_the_transaction_is_committed(place: Place, kind: type[App]) -> None:
+def test_jobs_exist_exactly_if_the_transaction_commits(place: Place, kind: type[App]) -> None:
     with place.app(kind) as app:
         app.do(app.begin)
         app.do(app.execute, "UPDATE document SET version = 1 WHERE id = 'd1'")
@@ -124,7 +124,7 @@ def test_jobs_are_there_if_and_only_if_the_transaction_is_committed(place: Place
 
 
 @EACH_APP
-def test_jobs_are_in_the_order_of_commits_where_a_lock_orders_these(place: Place, kind: type[App]) -> None:
+def test_jobs_follow_commits_ordered_by_a_lock(place: Place, kind: type[App]) -> None:
     update = "UPDATE document SET version = version + 1 WHERE id = 'd1'"
     with place.app(kind) as one, place.app(kind) as two:
         two.do(two.begin)
@@ -192,7 +192,7 @@ def test_bad_input_is_refused_before_anything_is_written(place: Place, kind: typ
 
 
 @EACH_APP
-def test_a_signal_is_given_if_and_only_if_the_transaction_is_committed(place: Place, kind: type[App]) -> None:
+def test_signal_is_given_exactly_if_the_transaction_commits(place: Place, kind: type[App]) -> None:
     with place.app(kind) as app:
         app.do(app.begin)
         app.do(app.signal, "s", 1)
@@ -276,7 +276,7 @@ def test_database_without_tables_names_the_command_to_create_them(place: Place, 
 # --- what a row holds -------------------------------------------------------------------------------------------------
 
 
-def test_a_delay_counts_from_the_call_and_not_from_the_commit(place: Place) -> None:
+def test_delay_counts_from_the_call_rather_than_the_commit(place: Place) -> None:
     now_ms = place.clock.now_ms()
     with place.app() as app:
         app.do(app.begin)
@@ -288,7 +288,7 @@ def test_a_delay_counts_from_the_call_and_not_from_the_commit(place: Place) -> N
     assert (at_once.run_at_ms, at_once.delay_ms) == (None, 0)
 
 
-def test_an_option_may_be_given_before_the_connection_or_after_it(place: Place) -> None:
+def test_option_may_precede_or_follow_the_connection(place: Place) -> None:
     with place.app() as app:
         app.do(app.begin)
         app.do(place.save.using(priority=5).within(app.connection).enqueue_sync, "d1")
@@ -463,7 +463,7 @@ def test_a_connection_that_commits_each_statement_by_itself_is_refused(place: Pl
     assert place.ids == [kept.id]
 
 
-async def test_an_asynchronous_connection_that_commits_each_statement_by_itself_is_refused(place: Place) -> None:
+async def test_asynchronous_autocommit_connection_is_refused(place: Place) -> None:
     import asyncpg
     import psycopg
     from sqlalchemy.ext.asyncio import create_async_engine
@@ -485,7 +485,7 @@ async def test_an_asynchronous_connection_that_commits_each_statement_by_itself_
     assert place.rows == []
 
 
-def test_a_role_that_may_only_write_jobs_needs_no_other_right(place: Place) -> None:
+def test_writer_role_needs_no_other_right(place: Place) -> None:
     place.server.run(
         "DROP ROLE IF EXISTS writes_jobs",
         "CREATE ROLE writes_jobs LOGIN",
@@ -606,7 +606,7 @@ def test_a_transaction_that_is_never_committed_hands_its_jobs_over(place: Place,
     assert place.ids == ["elsewhere"]
 
 
-def test_an_application_on_postgresql_has_its_inbox_in_a_test_too(place: Place) -> None:
+def test_postgresql_application_keeps_its_inbox_in_tests(place: Place) -> None:
     sched = Scheduler("memory://")
     sched.url, sched.namespace = f"{place.server.url_of('elsewhere')}?schema=queuehint", "docs"
 

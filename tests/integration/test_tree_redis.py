@@ -7,7 +7,7 @@ from queuehint.operations import Enqueue, ListLines
 from queuehint.testing.driver import job
 
 
-def test_a_page_of_lines_ends_after_6_000_gates_and_the_next_goes_on(redis_url: str, namespace: str) -> None:
+def test_page_of_lines_ends_after_6_000_gates_and_continues(redis_url: str, namespace: str) -> None:
     backend = open_backend(redis_url, BackendOptions(namespace=namespace))
     names = [f"{number:03}" for number in range(96)]
     for begin in range(0, len(names), 48):

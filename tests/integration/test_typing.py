@@ -35,7 +35,7 @@ def test_right_calls_pass_and_wrong_ones_are_found(arguments: list[str]) -> None
 
 
 @pytest.mark.parametrize("package", [queuehint, testing], ids=lambda package: package.__name__)
-def test_checkers_see_each_public_name_in_the_module_that_it_is_imported_from(package: ModuleType) -> None:
+def test_checkers_resolve_each_public_name_in_its_module(package: ModuleType) -> None:
     """Names are imported by `__getattr__`, which no checker follows."""
     assert package.__file__ is not None
     module = ast.parse(Path(package.__file__).read_text())

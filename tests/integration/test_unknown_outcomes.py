@@ -46,7 +46,7 @@ def test_an_enqueue_is_asked_for_again_with_its_id(url: str) -> None:
     on(url, main)
 
 
-def test_an_unknown_outcome_of_many_jobs_names_all_ids_in_order(url: str) -> None:
+def test_unknown_outcome_of_many_jobs_names_all_ids(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         @sched.job
         def charge(order: int) -> None: ...
@@ -60,7 +60,7 @@ def test_an_unknown_outcome_of_many_jobs_names_all_ids_in_order(url: str) -> Non
     on(url, main)
 
 
-def test_a_flow_whose_answer_is_lost_tells_the_ids_of_its_jobs(url: str) -> None:
+def test_flow_with_a_lost_answer_names_its_job_ids(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         @sched.job
         def step(n: int) -> int:

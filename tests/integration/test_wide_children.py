@@ -157,7 +157,7 @@ async def test_hooks_see_nothing_of_the_jobs_in_between(sched: Scheduler) -> Non
     assert {*seen} == {"child", "parent"}
 
 
-async def test_an_attempt_that_does_not_know_whether_they_are_there_sends_the_same_again(
+async def test_attempt_with_unknown_children_sends_the_same_again(
     sched: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     family = Family(sched)

@@ -218,7 +218,7 @@ async def test_a_job_canceled_before_its_task_began_does_not_run() -> None:
 
 
 @KINDS
-async def test_a_job_canceled_while_a_before_hook_runs_does_not_run(kind: str) -> None:
+async def test_job_canceled_during_a_before_hook_does_not_run(kind: str) -> None:
     sched, _ = scheduler()
     gate = Gate()
     called: list[str] = []
@@ -272,7 +272,7 @@ async def test_a_cancellation_while_an_after_hook_runs_changes_nothing(
     assert ended == [True]
 
 
-async def test_a_cancellation_is_heard_although_the_store_renewed_the_lease_meanwhile() -> None:
+async def test_cancellation_is_noticed_despite_a_concurrent_renewal() -> None:
     sched, clock = scheduler()
     gate = Gate()
 
@@ -293,7 +293,7 @@ async def test_a_cancellation_is_heard_although_the_store_renewed_the_lease_mean
 # --- stopping --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_worker_that_stops_lets_its_jobs_end_and_claims_nothing_more() -> None:
+async def test_stopping_worker_finishes_its_jobs_and_claims_nothing() -> None:
     sched, _ = scheduler()
     gate = Gate()
 
@@ -334,7 +334,7 @@ async def test_job_longer_than_the_grace_time_is_released_in_place() -> None:
     assert gate.entered == [1, 1, 2]
 
 
-async def test_jobs_are_asked_to_stop_although_the_store_does_not_answer() -> None:
+async def test_jobs_are_asked_to_stop_without_a_store_answer() -> None:
     sched, _ = scheduler()
     call, gate, asked = sched.backend.call, Gate(), asyncio.Event()
 
@@ -407,7 +407,7 @@ async def test_a_cancellation_is_heard_within_the_grace_time(concurrency: int) -
             await handle.result()
 
 
-async def test_an_error_in_the_block_stops_the_worker_and_goes_on() -> None:
+async def test_error_in_the_block_stops_the_worker_and_propagates() -> None:
     sched, _ = scheduler()
     with pytest.raises(KeyError):
         async with sched.worker():

@@ -71,7 +71,7 @@ async def test_raised_answer_equals_the_returned_one(kind: str) -> None:
     assert (await ended(raising(Fail), kind)).errors[0].message == "the handler said so"
 
 
-async def test_an_answer_comes_through_a_group_in_which_nothing_else_was_raised() -> None:
+async def test_answer_in_a_group_without_other_errors_is_accepted() -> None:
     async def cases(*errors: BaseException) -> JobRecord:
         return await ended(raising(BaseExceptionGroup("g", errors)), "async")
 
@@ -81,7 +81,7 @@ async def test_an_answer_comes_through_a_group_in_which_nothing_else_was_raised(
     assert (mixed.state, mixed.errors[0].type) == (JobState.QUEUED, "BaseExceptionGroup")
 
 
-async def test_an_answer_that_a_task_of_the_handler_raises_ends_the_handler() -> None:
+async def test_answer_raised_by_a_handler_task_ends_the_handler() -> None:
     sched, _ = scheduler()
 
     async def below() -> None:
@@ -214,7 +214,7 @@ async def test_answers_are_not_subject_to_the_rules() -> None:
     assert (record.state, record.attempts) == (JobState.QUEUED, 1)
 
 
-async def test_a_list_of_waits_is_kept_to_and_its_last_one_goes_on() -> None:
+async def test_listed_waits_are_followed_and_the_last_repeats() -> None:
     sched = Scheduler()
 
     @sched.job(backoff=[5, 60], max_attempts=4)

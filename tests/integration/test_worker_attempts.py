@@ -47,7 +47,7 @@ def throwing(error: BaseException | type[BaseException]) -> Callable[[JobContext
 
 
 @KINDS
-async def test_an_error_is_tried_again_after_its_back_off_until_no_attempt_is_left(kind: str) -> None:
+async def test_failed_attempt_is_retried_after_backoff_until_exhausted(kind: str) -> None:
     sched, clock = scheduler()
     handle = await answering(sched, throwing(ValueError("no")), kind, max_attempts=3).enqueue()
     async with sched.worker():
@@ -128,7 +128,7 @@ async def test_discard_cancels_the_job(kind: str) -> None:
     [(Retry, None, 5), (Fail, 5), (Discard, 5), (Fail, "\ud800"), (Fail, "x" * 10**6)],
     ids=["retry", "fail", "discard", "surrogate", "long"],
 )
-async def test_a_job_is_over_whatever_its_handler_gives_as_a_reason(kind: str, answer: tuple[Any, ...]) -> None:
+async def test_job_ends_with_any_reason_of_its_handler(kind: str, answer: tuple[Any, ...]) -> None:
     sched, _ = scheduler()
     # Made by the handler: what is no text is refused there.
     handle = await answering(sched, lambda _: answer[0](*answer[1:]), kind, max_attempts=1).enqueue()
@@ -141,9 +141,7 @@ async def test_a_job_is_over_whatever_its_handler_gives_as_a_reason(kind: str, a
 
 @KINDS
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
-async def test_a_handler_that_wants_to_end_the_process_counts_as_a_loss_and_the_worker_goes_on(
-    kind: str, error: BaseException
-) -> None:
+async def test_handler_that_exits_counts_as_a_loss_without_stopping_workers(kind: str, error: BaseException) -> None:
     sched, _ = scheduler()
     handle = await answering(sched, throwing(error), kind, max_attempts=1, max_losses=3).enqueue()
     async with sched.worker():
@@ -260,7 +258,7 @@ async def test_a_redaction_that_fails_withholds_the_text(redact: Any, caplog: py
     assert "redact.failed" in events(caplog)
 
 
-async def test_texts_of_errors_are_not_logged_where_that_is_not_wanted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_error_texts_are_not_logged_when_disabled(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
 
     sched, _ = scheduler(log_errors=False)
@@ -282,7 +280,7 @@ async def test_texts_of_errors_are_not_logged_where_that_is_not_wanted(caplog: p
 @pytest.mark.parametrize(
     "result", [{1, 2}, object(), float("nan"), "x" * (1 << 20), {1: 2}, "\ud800", 10**5_000], ids=lambda _: "result"
 )
-async def test_a_result_that_is_no_json_fails_the_job_without_another_attempt(kind: str, result: Any) -> None:
+async def test_non_json_result_fails_the_job_without_a_retry(kind: str, result: Any) -> None:
     sched, _ = scheduler()
     handle = await answering(sched, lambda _: result, kind).enqueue()
     await sched.drain()
@@ -328,7 +326,7 @@ async def test_plain_handler_that_returns_an_awaitable_fails_once() -> None:
             assert f"returned a {word}" in record.errors[0].message
 
 
-async def test_arguments_that_no_longer_fit_fail_the_job_without_another_attempt() -> None:
+async def test_mismatched_arguments_fail_the_job_without_a_retry() -> None:
     sched, _ = scheduler()
 
     @sched.job
@@ -347,7 +345,7 @@ async def test_arguments_that_no_longer_fit_fail_the_job_without_another_attempt
         assert (record.state, record.attempts) == (FAILED, 1)
 
 
-async def test_an_unknown_task_waits_at_its_place_until_it_is_known(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unknown_task_waits_in_place_until_known(caplog: pytest.LogCaptureFixture) -> None:
     sched, clock = scheduler()
 
     @sched.job(queue_hint=["a"])
@@ -383,7 +381,7 @@ async def test_an_unknown_task_waits_at_its_place_until_it_is_known(caplog: pyte
 # --- time-outs -------------------------------------------------------------------------------------------------------
 
 
-async def test_an_async_handler_that_runs_too_long_is_stopped_and_tried_again() -> None:
+async def test_slow_async_handler_is_stopped_and_retried() -> None:
     sched, clock = scheduler()
 
     @sched.job(timeout=0.01, retry=Backoff(base=1, jitter=0))
@@ -404,7 +402,7 @@ async def test_an_async_handler_that_runs_too_long_is_stopped_and_tried_again() 
 
 
 @pytest.mark.parametrize("end", ["return", "raise", "reraise"])
-async def test_an_async_handler_that_swallows_its_end_keeps_its_path_until_it_has_ended(end: str) -> None:
+async def test_stubborn_async_handler_keeps_its_path_until_its_end(end: str) -> None:
     sched, _ = scheduler()
     gate = Gate()
 
@@ -436,7 +434,7 @@ async def test_an_async_handler_that_swallows_its_end_keeps_its_path_until_it_ha
 
 
 @pytest.mark.parametrize("why", ["lease lost", "shutdown", "canceled", "timeout"])
-async def test_a_result_returned_after_the_timeout_fails_the_attempt_whatever_asked_the_code_to_stop_first(
+async def test_late_result_fails_the_attempt_despite_an_earlier_stop(
     why: str,
 ) -> None:
     sched, _ = scheduler()
@@ -470,7 +468,7 @@ async def test_the_timeout_of_code_that_blocks_the_loop_counts() -> None:
         assert [error.type for error in record.errors] == ["timeout"]
 
 
-async def test_a_plain_function_that_overruns_its_timeout_keeps_its_path_until_its_thread_has_ended() -> None:
+async def test_overrunning_plain_function_keeps_its_path_until_its_end() -> None:
     sched, _ = scheduler()
     gate, told = Gate(), threading.Event()
 
@@ -496,7 +494,7 @@ async def test_a_plain_function_that_overruns_its_timeout_keeps_its_path_until_i
         await other.result()
 
 
-async def test_a_thread_keeps_its_path_although_the_task_that_waits_for_it_is_canceled() -> None:
+async def test_thread_keeps_its_path_despite_a_canceled_waiting_task() -> None:
     sched, _ = scheduler()
     gate = Gate()
 
@@ -519,7 +517,7 @@ async def test_a_thread_keeps_its_path_although_the_task_that_waits_for_it_is_ca
 
 
 @KINDS
-async def test_code_that_does_not_stop_is_reported_and_why_says_overdue(
+async def test_stubborn_code_is_reported_and_why_is_overdue(
     kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(worker_module, "ABANDON_AFTER_S", 0.001)

@@ -108,7 +108,7 @@ def test_code_that_blocks_the_loop_is_logged_and_jobs_released(
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_why_says_of_a_job_that_blocks_the_loop_in_a_store_of_this_process(
+async def test_why_reports_a_job_that_blocks_the_local_loop(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for module in (watch_module, pulse_module):
@@ -147,7 +147,7 @@ async def test_why_says_of_a_job_that_blocks_the_loop_in_a_store_of_this_process
     await sched.close()
 
 
-async def test_code_that_holds_the_gil_is_told_once_it_is_over(
+async def test_code_that_held_the_gil_is_logged_afterwards(
     far: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for module in (watch_module, pulse_module):

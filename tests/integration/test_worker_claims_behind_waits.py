@@ -122,7 +122,7 @@ async def idling(concurrency: int = 4, lease: float = 30) -> AsyncIterator[Idle]
         await task
 
 
-async def test_an_idle_worker_claims_one_job_behind_each_wait_and_makes_no_exchange() -> None:
+async def test_idle_worker_claims_one_job_behind_each_wait() -> None:
     async with idling() as idle:
         before = len(idle.store.exchanges)
         for number in (1, 2):
@@ -133,7 +133,7 @@ async def test_an_idle_worker_claims_one_job_behind_each_wait_and_makes_no_excha
         assert len(idle.store.exchanges) == before
 
 
-async def test_more_is_claimed_at_once_after_a_full_reply_and_never_more_than_there_are_slots() -> None:
+async def test_full_reply_triggers_another_claim_within_the_slots() -> None:
     async with idling() as idle:
         await idle.work.enqueue_many([()] * 9)
         await idle.store.end()
@@ -146,7 +146,7 @@ async def test_more_is_claimed_at_once_after_a_full_reply_and_never_more_than_th
         assert await idle.count(JobState.FINISHED) == 9
 
 
-async def test_slots_of_a_claim_behind_a_wait_are_claimed_by_nothing_else() -> None:
+async def test_slots_of_a_waiting_claim_are_reserved() -> None:
     async with idling(concurrency=3) as idle:
         await idle.work.enqueue()
         await idle.store.end()
@@ -188,7 +188,7 @@ async def test_grant_of_a_withdrawn_claim_is_released() -> None:
         assert await idle.count(JobState.QUEUED) == 1
 
 
-async def test_a_claim_without_an_answer_is_made_again_as_the_same_operation() -> None:
+async def test_unanswered_claim_is_repeated_as_the_same_operation() -> None:
     async with idling() as idle:
         (wait,) = idle.store.waits
         await idle.work.enqueue()

@@ -166,7 +166,7 @@ async def working(jobs: int, concurrency: int = CONCURRENCY, lasts: int = 1) -> 
         await task
 
 
-async def test_a_second_exchange_claims_the_other_half_while_the_first_is_under_way() -> None:
+async def test_second_exchange_claims_the_other_half_during_the_first() -> None:
     async with working(jobs=40) as crew:
         held = crew.held
         assert [call.operation.limit for call in held.calls] == [4]
@@ -189,7 +189,7 @@ async def test_a_second_exchange_claims_the_other_half_while_the_first_is_under_
         assert held.most == 2
 
 
-async def test_no_exchange_claims_or_settles_more_than_a_server_does_in_20_ms(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exchanges_are_bounded_by_20_ms_of_server_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchanges, "JOBS_AT_ONCE", 3)
     monkeypatch.setattr(outcomes, "JOBS_AT_ONCE", 3)
     async with working(jobs=40, concurrency=20) as crew:
@@ -255,7 +255,7 @@ async def test_claims_of_both_exchanges_never_exceed_the_slots() -> None:
         assert (crew.running, held.calls) == (8, [])
 
 
-async def test_a_worker_that_stops_does_not_leave_while_jobs_may_be_granted_to_it() -> None:
+async def test_stopping_worker_stays_while_grants_may_arrive() -> None:
     async with working(jobs=8) as crew:
         held = crew.held
         first, second = await crew.send_two()
@@ -287,7 +287,7 @@ async def test_a_second_exchange_without_a_reply_is_sent_again_unchanged(is_done
         assert set(crew.begun.values()) == {1}
 
 
-async def test_outcomes_of_a_second_exchange_that_is_refused_are_sent_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_outcomes_of_a_refused_second_exchange_are_resent(caplog: pytest.LogCaptureFixture) -> None:
     async with working(jobs=40) as crew:
         held = crew.held
         first, second = await crew.send_two()
@@ -342,7 +342,7 @@ async def test_release_in_a_second_exchange_is_distinct_from_earlier_settlements
 
 
 @pytest.mark.parametrize("seed", range(thorough(200, quick=20)))
-async def test_in_whatever_order_exchanges_are_done_and_answered_each_job_runs_once(seed: int) -> None:
+async def test_exchanges_in_any_order_run_each_job_once(seed: int) -> None:
     random = Random(seed)
     async with working(jobs=60, lasts=5) as crew:
         held = crew.held

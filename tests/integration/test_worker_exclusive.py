@@ -143,7 +143,7 @@ def test_it_works_without_a_loop() -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.001])
-async def test_a_place_not_free_in_time_is_not_waited_for_any_more(timeout: float) -> None:
+async def test_place_not_free_in_time_is_awaited_no_more(timeout: float) -> None:
     sched, _ = scheduler()
     holder = sched.exclusive(["a"])
     await asyncio.create_task(holder.__aenter__())
@@ -186,7 +186,7 @@ async def test_a_caller_whose_task_is_canceled_frees_the_place(holding: bool) ->
     assert not memory(sched)._adopted
 
 
-async def test_a_caller_that_is_canceled_before_it_hears_of_its_grant_frees_the_place() -> None:
+async def test_caller_canceled_before_its_grant_frees_the_place() -> None:
     sched, _ = scheduler()
     entering = asyncio.create_task(sched.exclusive(["a"]).__aenter__())
     while await sched.can_dequeue(["a"]):  # noqa: ASYNC110 - canceled in this very turn of the loop
@@ -227,7 +227,7 @@ async def test_cancel_does_not_take_a_held_place() -> None:
     assert await sched.can_dequeue(["a"])
 
 
-async def test_the_job_that_stands_for_a_place_cannot_be_started_by_a_worker() -> None:
+async def test_job_of_a_hold_cannot_be_started_by_workers() -> None:
     sched, _ = scheduler()
     async with sched.exclusive(["a"]), sched.worker():
         task = apart(hold(sched.exclusive(["a"]), asyncio.Event(), asyncio.Event()))
@@ -265,7 +265,7 @@ async def test_a_caller_that_dies_while_it_waits_frees_its_place() -> None:
         await behind.result()
 
 
-async def test_a_caller_that_dies_while_it_holds_frees_its_place_and_hears_of_it() -> None:
+async def test_dead_holder_frees_its_place_and_learns_of_it() -> None:
     sched, clock = scheduler(lease=5)
 
     def lose() -> None:
@@ -287,7 +287,7 @@ async def test_a_caller_that_dies_while_it_holds_frees_its_place_and_hears_of_it
     assert await sched.can_dequeue(["a"])
 
 
-async def test_a_caller_that_lives_keeps_its_place_however_long_the_loop_stalls() -> None:
+async def test_live_holder_keeps_its_place_through_a_stalled_loop() -> None:
     sched, clock = scheduler(lease=5)
     inside, leave = asyncio.Event(), asyncio.Event()
     async with sched.exclusive(["a"]) as held:
@@ -350,7 +350,7 @@ async def test_a_caller_of_a_far_store_renews_by_itself(how: str, monkeypatch: p
 
 
 @pytest.mark.parametrize("how", ["async", "sync"])
-async def test_a_caller_of_a_far_store_that_lost_its_lease_is_told(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_remote_holder_is_notified_of_its_lost_lease(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from queuehint.scheduler.holds import request
 
     monkeypatch.setattr(request.Request, "renewal_s", 0.001)
@@ -393,7 +393,7 @@ async def test_one_exclusive_may_be_entered_again_after_it_was_left() -> None:
     assert len(set(ids)) == 2
 
 
-async def test_hold_shows_its_id_its_token_and_whether_it_is_lost() -> None:
+async def test_hold_shows_its_id_token_and_loss() -> None:
     sched = Scheduler("memory://")
     async with sched.exclusive(["doc1"]) as held:
         assert repr(held) == f"Hold({held.id!r}, token={held.token}, lost=False)"

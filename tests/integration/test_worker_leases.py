@@ -67,7 +67,7 @@ async def test_a_stalled_loop_never_loses_its_own_work(kind: str) -> None:
         assert len(gate.entered) == 1
 
 
-async def test_the_lease_of_a_job_that_has_ended_is_kept_until_it_is_settled() -> None:
+async def test_lease_of_an_ended_job_is_kept_until_settlement() -> None:
     sched, clock = scheduler(lease=5)
     gate = Gate()
 
@@ -110,7 +110,7 @@ def flaky(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scheduler], list[int]]:
     return break_it
 
 
-async def test_a_worker_outlives_a_store_that_cannot_be_reached_for_a_while(
+async def test_worker_survives_a_temporarily_unreachable_store(
     flaky: Callable[[Scheduler], list[int]], caplog: pytest.LogCaptureFixture
 ) -> None:
     sched, _ = scheduler()
@@ -213,7 +213,7 @@ def ticking_elsewhere(sched: Scheduler) -> Callable[[], None]:
 
 
 @KINDS
-async def test_a_worker_that_cannot_renew_has_its_jobs_stop_before_the_lease_ends(
+async def test_worker_without_renewals_stops_its_jobs_before_lease_end(
     far: Callable[..., Scheduler], kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     sched = far(lease=2)
@@ -261,7 +261,7 @@ async def test_a_worker_that_cannot_renew_has_its_jobs_stop_before_the_lease_end
     assert events(caplog).count("job.fenced") == 1
 
 
-async def test_an_exchange_without_an_answer_is_sent_again_as_it_was(
+async def test_unanswered_exchange_is_sent_again_unchanged(
     far: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(listening_module, "BACKEND_PAUSE_S", 0)
@@ -406,7 +406,7 @@ async def lose_all(sched: Scheduler, clock: FakeClock, worker: Worker, running: 
 
 
 @KINDS
-async def test_a_job_granted_again_begins_when_the_code_of_its_former_lease_has_ended(
+async def test_job_granted_again_begins_after_its_former_code_ended(
     far: Callable[..., Scheduler], kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
@@ -433,7 +433,7 @@ async def test_a_job_granted_again_begins_when_the_code_of_its_former_lease_has_
     assert "hook.failed" not in events(caplog)
 
 
-async def test_a_job_granted_a_third_time_runs_once_for_the_newest_grant(far: Callable[..., Scheduler]) -> None:
+async def test_job_granted_thrice_runs_once_for_the_newest_grant(far: Callable[..., Scheduler]) -> None:
     clock = FakeClock()
     sched = far(clock=clock)
     code = Stubborn(sched, "async")
@@ -492,7 +492,7 @@ async def test_code_whose_job_was_granted_again_is_asked_to_stop(far: Callable[.
     assert len(gate.entered) == 2
 
 
-async def test_a_worker_that_the_store_refuses_from_the_start_says_so(far: Callable[..., Scheduler]) -> None:
+async def test_worker_refused_from_the_start_raises(far: Callable[..., Scheduler]) -> None:
     sched = far()
 
     async def calling(operation: Any) -> Any:
@@ -507,7 +507,7 @@ async def test_a_worker_that_the_store_refuses_from_the_start_says_so(far: Calla
 # --- a worker with a process of its own ------------------------------------------------------------------------------
 
 
-async def test_a_process_is_given_up_with_code_that_does_not_end_once_the_others_have() -> None:
+async def test_process_with_endless_code_exits_after_the_other_jobs() -> None:
     sched, _ = scheduler()
     gate = Gate()
     given_up: list[list[str]] = []
@@ -555,7 +555,7 @@ async def test_job_that_ended_in_time_is_not_abandoned(monkeypatch: pytest.Monke
     gate.open()
 
 
-async def test_inside_an_application_a_worker_that_is_told_to_abandon_stops_at_once() -> None:
+async def test_embedded_worker_told_to_abandon_stops_at_once() -> None:
     sched, _ = scheduler()
     gate = Gate()
 
@@ -571,9 +571,7 @@ async def test_inside_an_application_a_worker_that_is_told_to_abandon_stops_at_o
 
 
 @pytest.mark.parametrize("is_before", [True, False])
-async def test_a_worker_that_does_not_run_may_be_told_to_stop_and_ends_no_process(
-    is_before: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_idle_worker_may_be_stopped_and_ends_no_process(is_before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "RELEASE_S", 0)
     sched, _ = scheduler()
     given_up: list[list[str]] = []
@@ -644,7 +642,7 @@ async def test_jobs_on_their_last_life_begin_one_at_a_time(caplog: pytest.LogCap
     assert events(caplog).count("job.last_life") == 2
 
 
-async def test_jobs_that_may_lose_no_worker_begin_once_the_store_is_told_of_all_at_once(
+async def test_jobs_without_losses_begin_after_one_joint_announcement(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sched, _ = scheduler()
@@ -699,7 +697,7 @@ async def test_announcement_failure_fails_only_its_own_job() -> None:
         await sched.job(name="other")(lambda: None).enqueue()
 
 
-async def test_a_job_that_survives_its_last_life_for_a_while_lets_the_next_begin(
+async def test_job_that_survives_its_last_life_releases_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(attempts_module, "LAST_LIFE_S", 0.01)

@@ -83,7 +83,7 @@ def telling(sched: Scheduler, story: list[str]) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", lifespans([]))
-async def test_a_worker_enters_it_on_its_loop_before_it_claims_and_leaves_it_after_the_last_job(name: str) -> None:
+async def test_lifespan_surrounds_claims_and_jobs_on_the_loop(name: str) -> None:
     sched, _ = scheduler()
     story: list[str] = []
     sched.worker_lifespan(lifespans(story)[name])
@@ -156,7 +156,7 @@ def test_every_way_to_run_jobs_enters_the_lifespan() -> None:
         assert told() == whole * 2
 
 
-def test_simulated_process_enters_the_lifespan_and_a_killed_one_does_not_leave_it() -> None:
+def test_simulated_process_enters_the_lifespan_and_crashes_skip_its_exit() -> None:
     story: list[str] = []
     lives: list[Any] = []
     sched = Scheduler()
@@ -232,9 +232,7 @@ async def test_on_memory_state_replaces_the_lifespan(queuehint_state: object) ->
 
 
 @pytest.mark.redis
-async def test_a_worker_on_a_server_enters_it_once_and_leaves_it_after_the_last_job(
-    redis_url: str, namespace: str
-) -> None:
+async def test_server_worker_enters_the_lifespan_once_and_leaves_last(redis_url: str, namespace: str) -> None:
     sched = Scheduler(redis_url, namespace=namespace)
     story: list[str] = []
     sched.worker_lifespan(lifespans(story)["async generator"])
@@ -253,7 +251,7 @@ class BrokenError(Exception):
     pass
 
 
-async def test_a_failure_on_entering_ends_the_worker_with_its_error_and_without_a_claim(
+async def test_failed_entry_ends_the_worker_without_a_claim(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sched, _ = scheduler(redact=lambda text: text.replace("no database", "***"))
@@ -289,7 +287,7 @@ async def test_a_failure_on_entering_ends_the_worker_with_its_error_and_without_
         pass
 
 
-async def test_a_failure_on_leaving_ends_the_worker_with_its_error_when_all_is_settled() -> None:
+async def test_failed_exit_ends_the_worker_after_all_settlements() -> None:
     sched, _ = scheduler()
 
     @sched.worker_lifespan
@@ -307,7 +305,7 @@ async def test_a_failure_on_leaving_ends_the_worker_with_its_error_when_all_is_s
             assert await handle.result() == "well"
 
 
-async def test_lifespan_receives_the_error_that_ends_its_worker_and_cannot_suppress_it(
+async def test_lifespan_receives_and_cannot_suppress_the_worker_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sched, _ = scheduler()
@@ -468,7 +466,7 @@ async def test_lifespan_that_is_no_context_manager_ends_the_worker() -> None:
             pass
 
 
-def test_a_context_is_known_by_its_annotation_with_the_type_of_its_state_too() -> None:
+def test_context_annotation_may_name_the_state_type() -> None:
     sched = Scheduler()
 
     @sched.job
@@ -510,7 +508,7 @@ async def last(ctx: JobContext[list[str]]) -> None:
 """
 
 
-def test_a_worker_process_enters_it_and_ends_with_1_when_it_fails(
+def test_worker_process_with_a_failed_lifespan_exits_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -126,7 +126,7 @@ async def test_schedules_are_looked_after_again_after_an_error(
 
 
 @pytest.mark.parametrize("part", ["_due", "_fence"])
-def test_leases_are_kept_although_the_threads_that_keep_them_fail_for_a_while(
+def test_leases_survive_temporary_failures_of_their_threads(
     url: str, part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     method: Callable[..., Any] = getattr(Renewal, part)
@@ -155,7 +155,7 @@ def test_leases_are_kept_although_the_threads_that_keep_them_fail_for_a_while(
     assert {"renewal.failed", "renewal.watch_failed"} & set(events(caplog))
 
 
-async def test_an_error_that_ends_a_worker_is_logged_and_raised_and_its_jobs_are_asked_to_stop(
+async def test_error_that_ends_a_worker_is_logged_and_raised(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sched, _ = scheduler()

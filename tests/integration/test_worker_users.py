@@ -43,7 +43,7 @@ def register(sched: Scheduler) -> tuple[Any, Callable[[], list[str]]]:
     return work, lambda: list(ran)
 
 
-async def test_a_worker_runs_jobs_of_its_users_and_leaves_the_others(sched: Scheduler) -> None:
+async def test_worker_runs_only_jobs_of_its_users(sched: Scheduler) -> None:
     work, ran = register(sched)
     for user in ("ann", "bob", "ann"):
         await work.using(user=user).enqueue(user)
@@ -57,9 +57,7 @@ async def test_a_worker_runs_jobs_of_its_users_and_leaves_the_others(sched: Sche
     await sched.close()
 
 
-async def test_an_idle_worker_sleeps_while_others_have_jobs_and_wakes_for_its_own(
-    sched: Scheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_idle_worker_wakes_only_for_jobs_of_its_users(sched: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     work, ran = register(sched)
     heard = listen(sched, monkeypatch)
     await work.using(user="bob").enqueue("bob")

@@ -94,7 +94,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", AT_NIGHT)
-def test_a_recorded_workflow_runs_so_on_redis_too_while_a_worker_is_killed(name: str, tmp_path: Path) -> None:
+def test_recorded_workflow_runs_on_redis_despite_a_killed_worker(name: str, tmp_path: Path) -> None:
     url = f"{shared_server().url}?namespace={new_namespace('workflow')}"
     words = [
         str(ROOT / "examples" / "run_workflow.py"),

@@ -84,7 +84,7 @@ def test_python_functions_are_named_with_their_enclosing_scopes() -> None:
     assert found["Outer.Inner.method.closure"] == "            def closure():\n                return 2\n"
 
 
-def test_a_function_has_its_decorators_and_all_that_are_called_the_same() -> None:
+def test_function_part_includes_its_decorators_and_overloads() -> None:
     found = parts(PYTHON, ".py")
     assert found["Outer.value"].startswith("    @property\n")
     assert found["Outer.value"].endswith("self.field = value\n")
@@ -176,6 +176,6 @@ def test_lines_are_taken_away_only_as_whole_ones() -> None:
         (FILE_LEVEL, "jobs", r"this stands 0 times in the lines outside functions and classes of queuehint/a.py"),
     ],
 )
-def test_a_mutant_that_is_out_of_date_says_which_function_or_text_is_gone(function: str, old: str, error: str) -> None:
+def test_stale_mutant_names_the_missing_function_or_text(function: str, old: str, error: str) -> None:
     with pytest.raises(StaleMutantError, match=error):
         mutant(function, old, "").apply(SOURCE)

@@ -44,12 +44,12 @@ def test_a_text_is_read_as_its_mutants() -> None:
     assert second.caught_by[0].marks == "not nightly"
 
 
-def test_a_replacement_is_empty_where_its_line_is_a_plus_alone() -> None:
+def test_bare_plus_line_is_an_empty_replacement() -> None:
     [mutant] = read(SECOND.replace("= 2\n", "= 2\n+\n"), "a.py", "a")
     assert mutant.new == ("",)
 
 
-def test_a_catcher_on_redis_runs_one_shell_of_the_server_that_is_there() -> None:
+def test_redis_catcher_runs_one_shell_of_the_installed_server() -> None:
     told = 'by conformance on redis\nby tests/contract/test_redis.py -k "a_word and ON_REDIS"\n'
     [mutant] = read(f"order: m\n- a\n{told}", "a.py", "a")
     assert mutant.caught_by[0] == CONFORMANCE_ON_REDIS

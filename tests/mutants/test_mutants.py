@@ -32,7 +32,7 @@ def named(mutant: Mutant) -> str:
 # --- the list, at every run ------------------------------------------------------------------------------------------
 
 
-def test_there_are_enough_of_each_kind_in_the_engine_and_in_lua() -> None:
+def test_mutants_of_each_kind_are_enough_in_engine_and_lua() -> None:
     assert len(MUTANTS) >= 30
     assert len(IN_LUA) >= 12
     assert Counter(mutant.kind for mutant in MUTANTS).keys() == set(KINDS)
@@ -67,7 +67,7 @@ def test_mutants_of_guarantees_are_caught_by_the_kit() -> None:
 
 
 @for_each("catcher", [catcher for catcher in CATCHERS if "-k" in catcher.arguments])
-def test_each_word_of_a_catcher_is_in_the_name_of_a_test(catcher: Catcher) -> None:
+def test_catcher_words_occur_in_names_of_tests(catcher: Catcher) -> None:
     """Else it would run fewer tests than it says, or none, which only a run of its mutants shows."""
     arguments = catcher.arguments
     files = [ROOT / argument.partition("::")[0] for argument in arguments if ".py" in argument]

@@ -40,7 +40,7 @@ def theorems_of(heading: str) -> set[str]:
 @pytest.mark.parametrize(
     "subjects, file", [(("places", "leases"), "Assumptions.v"), (("edges",), "edges/AssumptionsOfJobs.v")]
 )
-def test_the_assumptions_of_exactly_the_theorems_of_the_page_are_printed(subjects: tuple[str, ...], file: str) -> None:
+def test_assumptions_of_exactly_the_listed_theorems_are_printed(subjects: tuple[str, ...], file: str) -> None:
     printed = re.findall(r"^Print Assumptions (\w+)\.$", (PROOF / file).read_text("utf-8"), re.MULTILINE)
     assert len(printed) == len(set(printed))
     assert set().union(*[theorems_of(f"What is claimed: {subject}") for subject in subjects]) == set(printed)
@@ -57,7 +57,7 @@ def test_each_function_of_the_page_has_a_twin() -> None:
         assert twin in names_in(PROOF / file), f"{twin} is not in {file}"
 
 
-def test_each_function_of_the_trie_that_changes_it_is_on_the_page() -> None:
+def test_mutating_functions_of_the_trie_are_on_the_page() -> None:
     trie = import_module(MODULES["trie"]).PathTrie
     questions = {"before", "holders", "check", "_child", "_disown"}
     changing = {name for name in vars(trie) if not name.startswith("__")} - questions
@@ -65,7 +65,7 @@ def test_each_function_of_the_trie_that_changes_it_is_on_the_page() -> None:
 
 
 @pytest.mark.parametrize("file", SOURCES, ids=lambda file: file.name)
-def test_a_sentence_stands_before_each_statement_and_nothing_is_left_out(file: Path) -> None:
+def test_each_statement_follows_a_sentence_and_none_is_omitted(file: Path) -> None:
     lines = file.read_text("utf-8").splitlines()
     assert lines[0].startswith("(** ")
     for before, line in pairwise(lines):
@@ -87,7 +87,7 @@ def test_all_files_of_the_theory_are_checked() -> None:
 # --- faults in the theory --------------------------------------------------------------------------------------------
 
 
-def test_no_two_faults_are_of_one_name_and_there_are_twenty_of_each() -> None:
+def test_faults_have_distinct_names_and_twenty_of_each_kind() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
     for file in AFTER:
         assert sum(fault.file == file for fault in FAULTS) >= 20

@@ -121,7 +121,7 @@ def test_the_walks_below_are_thousands_of_steps() -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("style, budget", by_turns())
-def test_the_engine_and_a_store_give_the_same_answers_at_every_step(style: Style, budget: int) -> None:
+def test_engine_and_store_agree_at_every_step(style: Style, budget: int) -> None:
     parts = thorough(3, quick=1)
     compared = sum(walk(10 * BUDGETS.index(budget) + part, style, STEPS, budget) for part in range(parts))
     assert compared >= parts * STEPS
@@ -218,7 +218,7 @@ def test_they_do_where_every_feature_meets_every_other(budget: int) -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("block", range(5))
 @pytest.mark.parametrize("budget", [*BUDGETS, 3, 11])
-def test_they_do_where_every_feature_meets_every_other_for_many_steps(budget: int, block: int) -> None:
+def test_engine_and_store_agree_where_all_features_meet(budget: int, block: int) -> None:
     for seed in range(3_000 + 40 * block, 3_040 + 40 * block):
         walk(seed, ALL_AT_ONCE, 400, budget)
 
@@ -234,9 +234,7 @@ def test_valkey_gives_the_same_answers_too(second_server: Server, budget: int) -
 @pytest.mark.parametrize("block", range(5))
 @pytest.mark.parametrize("budget", [*BUDGETS, 3, 11])
 @pytest.mark.parametrize("style", STYLES, ids=named)
-def test_the_engine_and_a_store_give_the_same_answers_for_a_million_steps(
-    style: Style, budget: int, block: int
-) -> None:
+def test_engine_and_store_agree_for_a_million_steps(style: Style, budget: int, block: int) -> None:
     compared = sum(walk(seed, style, 400, budget) for seed in range(1_000 + 20 * block, 1_020 + 20 * block))
     assert compared >= 8_000
 
@@ -256,7 +254,7 @@ def test_a_file_and_postgres_give_the_same_answers_too(budget: int) -> None:
 @pytest.mark.usefixtures("postgres_server")
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("style", [*STYLES, ALL_AT_ONCE], ids=named)
-def test_postgres_gives_the_same_answers_by_every_way_to_its_leader(style: Style, budget: int) -> None:
+def test_postgres_agrees_by_every_route_to_its_leader(style: Style, budget: int) -> None:
     for seed in range(2):
         walk(400 + seed, style, 200, budget, ways=WAYS)
 
@@ -343,14 +341,14 @@ def leave_nothing(seed: int, steps: int) -> None:
 
 
 @pytest.mark.heavy
-def test_after_thousands_of_operations_and_a_prune_only_fixed_keys_are_left() -> None:
+def test_thousands_of_operations_and_a_prune_leave_fixed_keys() -> None:
     leave_nothing(4, thorough(2_000, quick=300))
 
 
 @pytest.mark.nightly
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(2))
-def test_after_100_000_operations_and_a_prune_only_fixed_keys_are_left(seed: int) -> None:
+def test_hundred_thousand_operations_and_a_prune_leave_fixed_keys(seed: int) -> None:
     leave_nothing(seed, 100_000)
 
 
@@ -365,7 +363,7 @@ def test_a_namespace_that_was_only_looked_at_holds_nothing() -> None:
         fresh.close()
 
 
-def test_a_result_that_is_pruned_in_the_step_that_ends_its_job_is_not_stored(lockstep: RedisLockstep) -> None:
+def test_result_pruned_at_its_end_is_not_stored(lockstep: RedisLockstep) -> None:
     lockstep.do(op.Enqueue((JobSpec(id="a", task="t", policy=Policy(retention_ms=0)),)))
     (grant,) = lockstep.do(op.Exchange("w", limit=1)).grants
     settled = Outcome(job_id="a", token=grant.token, kind=OutcomeKind.FINISHED, result=b"1")
@@ -374,7 +372,7 @@ def test_a_result_that_is_pruned_in_the_step_that_ends_its_job_is_not_stored(loc
     assert "results" not in lockstep.dump()
 
 
-def test_a_key_that_outlives_its_job_is_in_the_index_until_it_expires(lockstep: RedisLockstep) -> None:
+def test_key_that_outlives_its_job_stays_indexed_until_expiry(lockstep: RedisLockstep) -> None:
     policy = Policy(key_for_ms=MINUTE)
     lockstep.do(op.Enqueue((JobSpec(id="a", task="t", key="k", policy=policy),)))
     (grant,) = lockstep.do(op.Exchange("w", limit=1)).grants
@@ -411,7 +409,7 @@ def test_a_waiter_for_a_job_is_woken_at_its_end(lockstep: RedisLockstep) -> None
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("budget", [op.BUDGET, 40])
-def test_a_thousand_jobs_in_one_operation_are_taken_in_granted_ended_and_canceled_alike(budget: int) -> None:
+def test_thousand_jobs_in_one_operation_agree_in_every_phase(budget: int) -> None:
     random = Random(budget + 1)
     lockstep = RedisLockstep(budget=budget)
     try:
@@ -441,7 +439,7 @@ def test_a_thousand_jobs_in_one_operation_are_taken_in_granted_ended_and_cancele
         lockstep.close()
 
 
-def test_a_dependent_that_is_over_when_a_sweep_comes_by_is_passed_over_for_good() -> None:
+def test_ended_dependent_is_skipped_by_a_sweep_for_good() -> None:
     lockstep = RedisLockstep(budget=1)
 
     def depending_on(dependency_id: str, job_id: str) -> JobSpec:
@@ -515,7 +513,7 @@ class TangleOfTwins(Tangle):
 
 
 @pytest.mark.parametrize("budget", [1, 2])
-def test_graphs_that_fail_wait_and_come_back_in_the_middle_of_cuts_agree(budget: int) -> None:
+def test_graphs_with_failures_and_redrives_agree_between_cuts(budget: int) -> None:
     for seed in (*range(8), 11, 47, 50):  # the last ones close a cycle wherever a revival may
         tangle = TangleOfTwins(Random(seed), budget, 8)
         try:
@@ -540,7 +538,7 @@ def cut() -> Iterator[RedisLockstep]:
     lockstep.close()
 
 
-def test_a_record_that_was_committed_and_is_yet_to_be_let_go_is_amended_canceled_and_deleted(
+def test_committed_record_awaiting_release_is_amended_canceled_and_deleted(
     cut: RedisLockstep,
 ) -> None:
     specs = [JobSpec(id=each, task="t", flow="f", service="s", user="u") for each in "abcd"]
@@ -558,7 +556,7 @@ def test_a_record_that_was_committed_and_is_yet_to_be_let_go_is_amended_canceled
 
 
 @pytest.mark.parametrize("minutes", [0, 11])
-def test_a_record_is_deleted_before_its_job_has_let_go_of_others(cut: RedisLockstep, minutes: int) -> None:
+def test_record_is_deleted_before_its_job_released_others(cut: RedisLockstep, minutes: int) -> None:
     cut.do(op.Enqueue(tuple([JobSpec(id=each, task="t") for each in "abpq"])))
     tokens = {grant.spec.id: grant.token for grant in cut.do(op.Exchange("w", limit=4)).grants}
     parents = [
@@ -574,9 +572,7 @@ def test_a_record_is_deleted_before_its_job_has_let_go_of_others(cut: RedisLocks
 
 @pytest.mark.parametrize("when", ["success", "failure", "done"])
 @pytest.mark.parametrize("on_failure", ["wait", "cancel", "run"])
-def test_a_dead_job_is_deleted_before_all_that_depend_on_it_are_told(
-    cut: RedisLockstep, when: Any, on_failure: Any
-) -> None:
+def test_dead_job_is_deleted_before_its_dependents_are_notified(cut: RedisLockstep, when: Any, on_failure: Any) -> None:
     def end(children: Any) -> dict[str, Any]:
         return {"kind": OutcomeKind.CHILDREN, "children": children}
 
@@ -597,7 +593,7 @@ def test_a_dead_job_is_deleted_before_all_that_depend_on_it_are_told(
 
 
 @pytest.mark.parametrize("on_conflict", ["return", "replace", "after"])
-def test_a_job_that_is_brought_back_has_its_key_in_that_very_step(cut: RedisLockstep, on_conflict: Any) -> None:
+def test_revived_job_has_its_key_in_the_same_step(cut: RedisLockstep, on_conflict: Any) -> None:
     policy = Policy(on_dependency_failure="cancel", retention_ms=MINUTE)
     cut.do(op.Enqueue((JobSpec(id="a", task="t"),)))
     cut.do(op.Enqueue((JobSpec(id="b", task="t", key="k", depends_on=(Dependency("a"),), policy=policy),)))
@@ -610,7 +606,7 @@ def test_a_job_that_is_brought_back_has_its_key_in_that_very_step(cut: RedisLock
     assert found.id == "b"
 
 
-def test_a_late_dependent_is_visited_by_a_sweep_that_began_before(cut: RedisLockstep) -> None:
+def test_late_dependent_is_visited_by_an_earlier_sweep(cut: RedisLockstep) -> None:
     def depending(job_id: str) -> JobSpec:
         return JobSpec(id=job_id, task="t", depends_on=(Dependency("a"),), flow="f")
 
@@ -655,7 +651,7 @@ def test_a_job_keeps_its_last_twenty_errors(lockstep: RedisLockstep) -> None:
 
 
 @pytest.mark.heavy
-def test_a_store_that_starts_anew_begins_an_epoch_and_reaps_nothing_for_the_length_of_a_lease(
+def test_restarted_store_begins_an_epoch_and_reaps_nothing_early(
     start_server: StartServer,
 ) -> None:
     server = start_server(appendonly="yes", appendfsync="always")
@@ -713,7 +709,7 @@ def finished(grant: Any, **more: Any) -> Outcome:
     return Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED, **more)
 
 
-def test_a_spec_that_is_replaced_by_a_longer_or_a_shorter_one_moves(lockstep: RedisLockstep) -> None:
+def test_spec_replaced_by_a_longer_or_shorter_one_moves(lockstep: RedisLockstep) -> None:
     for at, arguments in enumerate((REPLACING, TOO_LONG, b"", LONG, TOO_LONG, REPLACING)):
         spec = alone(f"j{at}", arguments, key="k", on_conflict="replace")
         (told,) = lockstep.do(op.Enqueue((spec,))).jobs
@@ -729,14 +725,14 @@ def test_a_spec_that_is_replaced_by_a_longer_or_a_shorter_one_moves(lockstep: Re
     assert grant.spec.arguments == REPLACING
 
 
-def test_a_new_job_whose_spec_is_replaced_in_its_own_request_has_the_last(lockstep: RedisLockstep) -> None:
+def test_job_replaced_in_its_own_request_has_the_last_spec(lockstep: RedisLockstep) -> None:
     for key, first, last in (("k", TOO_LONG, REPLACING), ("l", REPLACING, TOO_LONG)):
         specs = [alone(f"{key}{at}", each, key=key, on_conflict="replace") for at, each in enumerate((first, last))]
         lockstep.do(op.Enqueue(tuple(specs)))
     assert held(lockstep) == {"k0": True, "l0": False}
 
 
-def test_a_digest_in_place_of_large_arguments_stands_where_its_length_says(lockstep: RedisLockstep) -> None:
+def test_digest_of_large_arguments_stands_at_its_length(lockstep: RedisLockstep) -> None:
     kept = Policy(retention_ms=1_000)
     specs = [
         alone("short", b"x" * 50, policy=kept),
@@ -954,7 +950,7 @@ def test_walks_agree_with_little_room_for_facts(make: Make, style: Style, room: 
 
 
 @pytest.mark.parametrize("one_by_one", [True, False])
-def test_facts_go_with_the_last_block_of_records_that_have_them(make: Make, one_by_one: bool) -> None:
+def test_facts_leave_with_their_last_block_of_records(make: Make, one_by_one: bool) -> None:
     lockstep = make()
     first, last = pruned_specs("first", 1, "a"), pruned_specs("last", 1, "a")
     lockstep.do(op.Enqueue(first))
@@ -973,7 +969,7 @@ def test_facts_go_with_the_last_block_of_records_that_have_them(make: Make, one_
     assert facts_held(lockstep) == {b"a"}
 
 
-def test_facts_that_the_server_forgets_within_a_step_leave_nothing_in_the_index(make: Make) -> None:
+def test_facts_forgotten_within_a_step_leave_the_index_empty(make: Make) -> None:
     lockstep = make()
     for part in range(3):
         jobs = [pruned_specs(f"{part}-{at}-", 1, "t", user=f"{part}-{at}")[0] for at in range(500)]
@@ -989,7 +985,7 @@ def test_facts_that_the_server_forgets_within_a_step_leave_nothing_in_the_index(
     lockstep.check_residue()
 
 
-def test_a_step_that_drops_the_last_record_of_facts_and_takes_in_another_keeps_them(make: Make) -> None:
+def test_step_that_swaps_the_last_record_keeps_its_facts(make: Make) -> None:
     lockstep = make()
     lockstep.do(op.Enqueue(pruned_specs("a", 1, "a")))
     (grant,) = lockstep.do(op.Exchange("w", limit=1)).grants
@@ -1000,7 +996,7 @@ def test_a_step_that_drops_the_last_record_of_facts_and_takes_in_another_keeps_t
     assert jobs_named(lockstep) == {"b0"}
 
 
-def test_no_facts_stay_of_a_job_that_comes_and_goes_in_one_step(make: Make) -> None:
+def test_job_created_and_removed_in_one_step_leaves_nothing(make: Make) -> None:
     lockstep = make()
     lockstep.do(op.Enqueue((JobSpec(id="a", task="fails", policy=Policy(retention_ms=0)),)))
     lockstep.do(op.Cancel(("a",)))
@@ -1057,7 +1053,7 @@ def test_staged_jobs_are_in_no_index(make: Make) -> None:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_facts_that_find_no_room_stand_in_heads_until_there_is_some(make: Make, at_once: bool) -> None:
+def test_facts_without_room_stay_in_heads_until_it_appears(make: Make, at_once: bool) -> None:
     lockstep = make(1)
     jobs = (*pruned_specs("b", 2, "b", user="u", service="s", tags=("x", "y")), *pruned_specs("c", 1, "c"))
     lockstep.do(op.Enqueue(pruned_specs("a", 2, "a")))
@@ -1194,7 +1190,7 @@ def test_a_question_that_many_facts_pass_looks_at_fewer_blocks(make: Make) -> No
 
 
 @pytest.mark.parametrize("counter", ["number", "place"])
-def test_a_number_too_great_for_a_plain_head_stands_in_an_array(make: Make, counter: str) -> None:
+def test_number_too_large_for_a_plain_head_uses_an_array(make: Make, counter: str) -> None:
     lockstep = make()
     raise_it = (
         STATE_FORMAT

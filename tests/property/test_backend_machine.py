@@ -130,7 +130,7 @@ def convicted(twist: Callable[[Any], Any], histories: int = 200) -> tuple[str, i
     return str(caught.value), int(found[1])
 
 
-def test_a_backend_that_forgets_to_cancel_is_convicted_in_two_steps() -> None:
+def test_backend_that_forgets_cancellations_is_convicted_in_two_steps() -> None:
     said, steps = convicted(lambda operation: op.Tick() if isinstance(operation, op.Cancel) else None)
     assert "must be answered" in said
     assert "but the backend said" in said
@@ -138,7 +138,7 @@ def test_a_backend_that_forgets_to_cancel_is_convicted_in_two_steps() -> None:
 
 
 @pytest.mark.nightly
-def test_a_backend_that_renews_for_too_short_is_convicted_in_five_steps() -> None:
+def test_backend_that_renews_too_briefly_is_convicted_in_five_steps() -> None:
     def twist(operation: Any) -> Any:
         return attrs.evolve(operation, lease_ms=operation.lease_ms - 1) if isinstance(operation, op.Renew) else None
 
@@ -146,7 +146,7 @@ def test_a_backend_that_renews_for_too_short_is_convicted_in_five_steps() -> Non
     assert convicted(twist, histories=2000)[1] <= 5
 
 
-def test_a_backend_that_has_no_claims_is_convicted_in_three_steps() -> None:
+def test_backend_without_claims_is_convicted_in_three_steps() -> None:
     def twist(operation: Any) -> Any:
         if isinstance(operation, op.Enqueue):
             return attrs.evolve(operation, jobs=tuple([attrs.evolve(spec, claims=()) for spec in operation.jobs]))
@@ -257,7 +257,7 @@ def _holds_a_token(kind: Any) -> bool:
     return isinstance(kind, Proof) or any(_holds_a_token(part) for part in parts if part is not kind)
 
 
-def test_every_operation_that_has_a_token_is_sent_with_that_of_the_backend() -> None:
+def test_every_operation_with_a_token_sends_that_of_the_backend() -> None:
     with_one = [each for each in right_operations() if any(map(_holds_a_token, kinds_of(type(each)).values()))]
     assert len(with_one) == 5
     for operation in [each for each in with_one if not isinstance(each, op.Enqueue)]:

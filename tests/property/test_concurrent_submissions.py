@@ -176,9 +176,7 @@ def test_same_flow_built_in_another_order_is_the_same(monkeypatch: pytest.Monkey
     ],
     ids=["larger", "larger and reversed", "smaller", "disjoint", "of another task", "partly of another task"],
 )
-def test_of_two_flows_with_one_id_one_is_whole_and_one_refused(
-    monkeypatch: pytest.MonkeyPatch, other: list[JobSpec]
-) -> None:
+def test_two_flows_with_one_id_leave_only_one_whole(monkeypatch: pytest.MonkeyPatch, other: list[JobSpec]) -> None:
     for choices in interleavings(LENGTH):
         both = Callers(monkeypatch)
         callers = both.add(ABC), both.add(other)
@@ -190,7 +188,7 @@ def test_of_two_flows_with_one_id_one_is_whole_and_one_refused(
 
 
 @pytest.mark.parametrize("taken", ["a", "b", "c"])
-def test_job_that_takes_an_id_of_a_flow_leaves_no_part_of_it(monkeypatch: pytest.MonkeyPatch, taken: str) -> None:
+def test_job_that_takes_a_flow_id_leaves_no_part(monkeypatch: pytest.MonkeyPatch, taken: str) -> None:
     for choices in interleavings(LENGTH, pauses=0):
         both = Callers(monkeypatch)
         submitter, single = both.add(ABC), both.add([JobSpec(id=taken, task="t").check()], whole=False)
@@ -214,7 +212,7 @@ def test_whole_flow_beside_its_parts_is_that_flow(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("answered", range(5))
-def test_flow_sent_again_while_its_outcome_is_unknown_is_that_flow(
+def test_flow_repeated_after_an_unknown_outcome_is_the_same_flow(
     monkeypatch: pytest.MonkeyPatch, answered: int
 ) -> None:
     """The last request of the first submission arrives, with its answer lost, at any time of the second."""
@@ -295,7 +293,7 @@ def test_first_part_of_both_callers_is_an_enqueue(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("chained", [False, True])
 @pytest.mark.parametrize("lost", range(1, 4))
-def test_flow_of_which_a_failover_lost_a_part_is_sent_again(
+def test_flow_with_a_part_lost_by_failover_is_resent(
     monkeypatch: pytest.MonkeyPatch, lost: int, *, chained: bool
 ) -> None:
     """A part is answered, and then lost; the next part may depend on a job of it."""

@@ -84,7 +84,7 @@ class Line:
     ),
     _STEPS,
 )
-def test_no_job_overtakes_a_heavy_one_that_has_found_no_room(limit: Limit, steps: list[tuple[str, int, int]]) -> None:
+def test_no_job_overtakes_a_heavy_one_without_room(limit: Limit, steps: list[tuple[str, int, int]]) -> None:
     line = Line(limit)
     for what, number, user in steps:
         if what == "enqueue":

@@ -76,7 +76,7 @@ def test_wherever_work_is_cut_it_ends_where_uncut_work_ends(style: Style, budget
 @pytest.mark.heavy
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("style", STYLES, ids=named)
-def test_the_order_holds_while_newcomers_overtake_work_that_is_left_over(style: Style, budget: int) -> None:
+def test_order_holds_while_newcomers_overtake_leftovers(style: Style, budget: int) -> None:
     run(partial(walk_overtaking, style=style, steps=STEPS, budget=budget), range(thorough(4, quick=1)))
 
 
@@ -96,7 +96,7 @@ def test_the_rules_hold_where_every_feature_meets_every_other() -> None:
         pytest.param(1779, SHARING, id="the last job of a path is enqueued again after its deletion"),
     ],
 )
-def test_the_engine_and_the_plain_definition_agree_in_walks_that_had_them_differ(seed: int, style: Style) -> None:
+def test_engine_and_definition_agree_in_formerly_wrong_walks(seed: int, style: Style) -> None:
     run(partial(walk_in_step, style=style, steps=400), range(seed, seed + 1))
 
 
@@ -104,7 +104,7 @@ def test_the_engine_and_the_plain_definition_agree_in_walks_that_had_them_differ
 @pytest.mark.heavy
 @pytest.mark.parametrize("block", range(10))
 @pytest.mark.parametrize("style", [*STYLES, ALL_AT_ONCE], ids=named)
-def test_the_engine_and_the_plain_definition_agree_for_millions_of_steps(style: Style, block: int) -> None:
+def test_engine_and_definition_agree_for_millions_of_steps(style: Style, block: int) -> None:
     begin = 1_000 + 100 * block
     run(partial(walk_in_step, style=style, steps=STEPS), range(begin, begin + 100))
     calm = attrs.evolve(style, due_within=False, shared=0.0)
@@ -166,7 +166,7 @@ def test_the_walks_reach_every_kind_of_state_and_leftover(style: Style, expected
 
 
 @pytest.mark.parametrize("style", STYLES, ids=named)
-def test_the_same_operations_at_the_same_times_give_the_same_replies(style: Style) -> None:
+def test_equal_operations_at_equal_times_give_equal_replies(style: Style) -> None:
     history = walk_in_step(Random(7), style, STEPS).history
     assert replies(history) == replies(history)
 
@@ -215,7 +215,7 @@ def print_replies() -> None:
 
 
 @pytest.mark.parametrize("budget", [1, 2, 5, 50])
-def test_a_line_of_a_hundred_behind_a_parent_moves_on_in_order_whatever_the_budget(budget: int) -> None:
+def test_line_behind_a_parent_advances_in_order_at_any_budget(budget: int) -> None:
     engine = Engine(EngineOptions(budget=budget, retention=RETENTION))
     random = Random(budget)
     specs = [JobSpec(id="root", task="t", claims=one_claim((), "exclusive"))]
@@ -235,7 +235,7 @@ def test_a_line_of_a_hundred_behind_a_parent_moves_on_in_order_whatever_the_budg
     assert engine.table.trie.nodes == 0
 
 
-def test_a_dead_job_that_cancels_behind_holds_its_place_until_the_last_is_canceled() -> None:
+def test_cancel_behind_holds_its_place_until_the_last_cancellation() -> None:
     engine = Engine(EngineOptions(budget=1, retention=RETENTION))
     policy = Policy(max_attempts=1, on_dead="cancel_behind")
     first = JobSpec(id="first", task="t", claims=one_claim(("a",), "exclusive"), policy=policy)

@@ -90,9 +90,7 @@ def go_through(days: Any, weights: dict[str | None, int], apply: Callable[[op.Op
 
 @settings(max_examples=200)
 @given(days, st.just({}) | weights)
-def test_between_two_turns_of_a_user_others_start_no_more_than_they_weigh(
-    days: Any, weights: dict[str | None, int]
-) -> None:
+def test_users_start_at_most_their_weight_between_two_turns(days: Any, weights: dict[str | None, int]) -> None:
     engine = Engine()
     go_through(days, weights, lambda operation: engine.apply(operation, 0))
     engine.check()

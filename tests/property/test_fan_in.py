@@ -113,7 +113,7 @@ def test_portions_of_dependencies_agree_with_a_whole_list(size: int, monkeypatch
 @pytest.mark.nightly
 @pytest.mark.heavy
 @pytest.mark.redis
-def test_a_store_says_the_same_of_a_job_that_waits_for_thousands() -> None:
+def test_stores_agree_on_a_job_with_thousands_of_dependencies() -> None:
     lockstep = RedisLockstep()
     try:
         ids = [f"a{number}" for number in range(5_500)]

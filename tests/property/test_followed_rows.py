@@ -173,7 +173,7 @@ def finished(job: Any) -> Outcome:
 
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("seed", range(thorough(10, quick=2)))
-def test_release_b_goes_on_after_any_row_and_grants_each_job_once_in_order(seed: int, rules: str) -> None:
+def test_other_release_continues_after_any_row_in_order(seed: int, rules: str) -> None:
     history = led(seed, 40, plain)
     for count in range(1, len(history.rows) + 1):
         cut = attrs.evolve(history, rows=history.rows[:count])

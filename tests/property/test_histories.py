@@ -155,7 +155,7 @@ def test_letters_are_renamed_without_losing_a_case() -> None:
 
 @pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize("count", [1, 2])
-def test_all_histories_of_up_to_two_jobs_go_by_the_plain_definition(count: int, eager: bool) -> None:
+def test_histories_of_up_to_two_jobs_follow_the_definition(count: int, eager: bool) -> None:
     assert compare_all(count, cancel_ready=True, eager=eager) == (6, 150)[count - 1]
 
 
@@ -175,7 +175,7 @@ def test_all_histories_of_four_jobs_go_by_the_plain_definition(share: int, share
 
 
 @pytest.mark.heavy
-def test_some_histories_of_four_jobs_started_as_soon_as_they_are_ready_go_by_the_plain_definition() -> None:
+def test_sampled_histories_of_four_eager_jobs_follow_the_definition() -> None:
     """The test below goes through all of them, and more, every night."""
     assert compare_all(4, cancel_ready=False, eager=True, shares=113) > 300
 
@@ -183,7 +183,7 @@ def test_some_histories_of_four_jobs_started_as_soon_as_they_are_ready_go_by_the
 @pytest.mark.nightly
 @pytest.mark.heavy
 @pytest.mark.parametrize("share", range(8))
-def test_all_histories_of_four_jobs_started_at_once_and_canceled_at_any_time_too(share: int) -> None:
+def test_histories_of_four_eager_jobs_with_cancellations_follow_the_definition(share: int) -> None:
     compare_all(4, cancel_ready=True, eager=True, share=share, shares=8)
 
 

@@ -45,7 +45,7 @@ claim_lists = st.lists(claims(hints=short_hint), max_size=5)
 
 
 @given(any_path)
-def test_a_key_is_read_back_as_the_path_it_was_made_of(path: Path) -> None:
+def test_path_key_round_trips(path: Path) -> None:
     assert parse_key(queue_key(path)) == path
     assert parse_hint(list(path)) == path
 
@@ -66,7 +66,7 @@ def test_keys_below_a_path_are_exactly_its_descendants(path: Path, other: Path) 
 
 
 @given(any_path, st.lists(any_path, max_size=12))
-def test_the_index_finds_each_claim_at_or_below_a_path_once_in_order_of_key(path: Path, others: list[Path]) -> None:
+def test_index_finds_each_claim_below_a_path_in_order(path: Path, others: list[Path]) -> None:
     index = PathIndex()
     jobs = [
         Job(JobSpec(id=str(number), task="t", claims=(Claim(other),)), number, JobState.QUEUED, 0)
@@ -91,7 +91,7 @@ def test_the_root_has_a_key_of_its_own() -> None:
 
 
 @given(any_path, any_path, any_path)
-def test_being_a_prefix_is_a_partial_order_with_the_root_below_all(a: Path, b: Path, c: Path) -> None:
+def test_prefix_relation_is_a_partial_order_below_the_root(a: Path, b: Path, c: Path) -> None:
     assert is_prefix((), a)
     assert is_prefix(a, a)
     assert is_prefix(a, a + b)
@@ -101,7 +101,7 @@ def test_being_a_prefix_is_a_partial_order_with_the_root_below_all(a: Path, b: P
 
 
 @given(any_path, any_path)
-def test_two_paths_meet_if_one_is_a_prefix_of_the_other(a: Path, b: Path) -> None:
+def test_two_paths_meet_if_one_prefixes_the_other(a: Path, b: Path) -> None:
     assert meet(a, b) == meet(b, a) == (is_prefix(a, b) or is_prefix(b, a))
 
 
@@ -114,7 +114,7 @@ def test_to_conflict_is_symmetric_and_the_plain_definition(ours: list[Claim], th
 
 
 @given(claim_lists)
-def test_normalised_claims_stay_as_they_are_in_order_of_path_and_never_meet(claims: list[Claim]) -> None:
+def test_normalised_claims_are_stable_ordered_and_disjoint(claims: list[Claim]) -> None:
     normal = normalise(claims)
     assert normalise(normal) == normal == normalise(reversed(claims))
     assert list(normal) == sorted(normal, key=lambda claim: claim.path)
@@ -197,13 +197,13 @@ def test_a_back_off_lies_between_its_bounds(backoff: Backoff, attempt: int, rand
 
 
 @given(listed, st.integers(1, 1000), fractions)
-def test_a_list_of_waits_is_kept_to_but_for_its_jitter(backoff: Backoff, attempt: int, random: float) -> None:
+def test_list_of_waits_is_followed_apart_from_jitter(backoff: Backoff, attempt: int, random: float) -> None:
     most = backoff.waits[min(attempt, len(backoff.waits)) - 1] * 1000
     assert most * (1 - backoff.jitter) - 1 <= backoff.delay_ms(attempt, random) <= most + 1
 
 
 @given(growing, st.integers(1, 100), fractions)
-def test_a_back_off_never_shrinks_from_one_attempt_to_the_next(backoff: Backoff, attempt: int, random: float) -> None:
+def test_backoff_never_shrinks_between_attempts(backoff: Backoff, attempt: int, random: float) -> None:
     assert backoff.delay_ms(attempt, random) <= backoff.delay_ms(attempt + 1, random)
 
 
@@ -237,7 +237,7 @@ def test_users_with_ready_jobs_take_turns(wanted: list[tuple[int, int]]) -> None
 
 
 @given(st.lists(st.tuples(priorities, st.integers(0, 300_000)), min_size=1, max_size=30))
-def test_inside_a_user_critical_jobs_go_first_in_order_then_levels_by_age(wanted: list[tuple[int, int]]) -> None:
+def test_critical_jobs_of_a_user_precede_levels_by_age(wanted: list[tuple[int, int]]) -> None:
     queue = ReadyQueue()
     jobs = [ready_job(number, None, priority, at) for number, (priority, at) in enumerate(wanted)]
     for job in jobs:
@@ -254,7 +254,7 @@ def test_inside_a_user_critical_jobs_go_first_in_order_then_levels_by_age(wanted
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=20))
-def test_with_one_user_and_one_level_ready_jobs_go_first_in_first_out(pauses: list[int]) -> None:
+def test_single_user_and_level_is_first_in_first_out(pauses: list[int]) -> None:
     queue = ReadyQueue()
     jobs = []
     now_ms = 0

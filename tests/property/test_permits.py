@@ -71,9 +71,7 @@ class Line:
     each=st.booleans(),
     permits=st.sampled_from([0.2, 0.5, 1.0]),
 )
-def test_permits_and_jobs_start_in_one_line_as_soon_as_there_is_room(
-    seed: int, most: int, each: bool, permits: float
-) -> None:
+def test_permits_and_jobs_start_in_one_line_given_room(seed: int, most: int, each: bool, permits: float) -> None:
     random, store, line = Random(seed), Queue(), Line(most)
     at: Any = store
     path = () if each else ("a",)
@@ -223,7 +221,7 @@ def goes_on(callers: list[Caller], most: dict[str, int], free: set[str] = frozen
 
 
 @given(drawn=callers, most=st.fixed_dictionaries({name: st.integers(1, 3) for name in "abc"}))
-def test_a_caller_waits_in_vain_exactly_if_no_order_of_ends_makes_room_for_it(
+def test_caller_is_refused_exactly_if_no_end_makes_room(
     drawn: list[tuple[str, int, int | None, bool]], most: dict[str, int]
 ) -> None:
     made = made_up(drawn, most)
@@ -252,7 +250,7 @@ def test_a_caller_waits_in_vain_exactly_if_no_order_of_ends_makes_room_for_it(
 
 
 @pytest.mark.parametrize("is_ordered", [False, True])
-def test_callers_that_hold_and_ask_for_more_all_come_to_an_end(is_ordered: bool) -> None:
+def test_callers_that_hold_and_request_more_all_finish(is_ordered: bool) -> None:
     for seed in range(thorough(60, quick=12)):
         refused = asyncio.run(asyncio.wait_for(_all_come_to_an_end(Random(seed), is_ordered=is_ordered), LIMIT_S))
         assert not (is_ordered and refused), f"seed {seed}: who takes limits in one order closes no circle"

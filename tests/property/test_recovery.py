@@ -63,7 +63,7 @@ def recoveries(max_losses: int, seeds: range) -> list[Recovery]:
 
 
 @pytest.mark.heavy
-def test_jobs_of_a_dead_worker_run_again_within_its_lease_and_the_time_between_two_looks() -> None:
+def test_jobs_of_a_dead_worker_rerun_within_lease_and_interval() -> None:
     found = recoveries(max_losses=100, seeds=range(12))
     assert len(found) > 40
     assert max(one.noticed_s for one in found) <= LEASE_S + LOOKED_EVERY_S
@@ -72,7 +72,7 @@ def test_jobs_of_a_dead_worker_run_again_within_its_lease_and_the_time_between_t
 
 
 @pytest.mark.heavy
-def test_jobs_on_their_last_life_are_queued_again_as_soon_and_begin_one_after_the_other() -> None:
+def test_jobs_on_their_last_life_requeue_and_begin_singly() -> None:
     """Of the jobs that ran together one was to blame: that their code begins apart comes on top of the recovery."""
     found = recoveries(max_losses=2, seeds=range(12))
     assert max(one.noticed_s for one in found) <= LEASE_S + LOOKED_EVERY_S

@@ -49,7 +49,7 @@ def test_handlers_that_write_at_their_places_only_are_serializable(graph: tuple[
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(job_graphs(max_jobs=4))
-def test_with_edges_the_order_at_a_place_may_be_another_and_nothing_else(graph: tuple[JobSpec, ...]) -> None:
+def test_edges_may_reorder_a_place_and_nothing_else(graph: tuple[JobSpec, ...]) -> None:
     def sorted_cells(cells: Cells) -> dict[str, list[str]]:
         return {cell: sorted(names) for cell, names in cells.items()}
 

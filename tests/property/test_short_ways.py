@@ -98,7 +98,7 @@ def test_short_ways_keep_the_lengths_of_a_line(twins: TwoWays) -> None:
 
 
 @pytest.mark.parametrize("arguments", [b"x" * 100, b"x" * 200], ids=["in its head", "elsewhere"])
-def test_next_in_a_line_that_has_to_wait_once_more_keeps_its_spec(twins: TwoWays, arguments: bytes) -> None:
+def test_next_in_line_that_waits_again_keeps_its_spec(twins: TwoWays, arguments: bytes) -> None:
     for job_id, segment in (("holds", "doc"), ("sooner", "other"), ("next", "doc")):
         claims = (Claim((segment,)),)
         twins.do(op.Enqueue((JobSpec(id=job_id, task="t", claims=claims, arguments=arguments, pool="p"),)))

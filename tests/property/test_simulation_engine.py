@@ -363,7 +363,7 @@ def test_failed_simulation_reports_events_and_the_command_to_repeat() -> None:
     assert str(again.value) == said
 
 
-def test_a_job_that_is_never_offered_is_found_at_once_also_by_a_store_that_was_restarted() -> None:
+def test_unoffered_job_is_found_at_once_also_after_restarts() -> None:
     store = Store(EngineOptions(epoch_s=1), lease_max_ms=LEASE_MS)
     store.ask("c", 1, Enqueue((JobSpec(id="a", task="t"),)), BEGIN_MS)
     store.restart(0, BEGIN_MS)

@@ -53,7 +53,7 @@ def test_six_operations_of_three_clients_in_every_order() -> None:
 # --- what breaks a promise is found ----------------------------------------------------------------------------------
 
 
-def test_a_job_that_loses_its_place_is_found_in_the_fewest_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_place_is_found_in_the_fewest_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     put_back = JobTable.put_back
 
     def to_the_tail(self: JobTable, job: Any, *args: Any) -> None:
@@ -70,7 +70,7 @@ def test_a_job_that_loses_its_place_is_found_in_the_fewest_operations(monkeypatc
     assert "places are in order" in caught.value.reason
 
 
-def test_a_session_without_receipts_makes_no_difference_where_nothing_is_repeated() -> None:
+def test_session_without_receipts_is_equivalent_without_repeats() -> None:
     assert explore(["ecf", "ecf"], [("a",), ()], make=lambda options: Store(options, keeps_receipts=False)) == explore(
         ["ecf", "ecf"], [("a",), ()]
     )

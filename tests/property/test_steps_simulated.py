@@ -61,7 +61,7 @@ PLANS = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("plan", PLANS)
-def test_each_step_is_made_at_least_once_and_never_after_it_was_stored(plan: str) -> None:
+def test_each_step_runs_at_least_once_and_never_when_stored(plan: str) -> None:
     faults = PLANS[plan]
     effects.forgets = bool(faults.restart)
 

@@ -101,7 +101,7 @@ def test_a_claim_is_one_that_is_taken(claim: Claim, shared: Claim) -> None:
 
 
 @given(jobs(), jobs(max_claims=5, **EVERY_FIELD))
-def test_a_job_is_as_it_is_stored_and_has_an_id_of_its_own(job: JobSpec, other: JobSpec) -> None:
+def test_generated_job_is_stored_unchanged_with_a_unique_id(job: JobSpec, other: JobSpec) -> None:
     assert job.check() == job
     assert other.check() == other
     assert [each.state for each in open_store().call_sync(op.Enqueue((job, other))).jobs]
@@ -118,9 +118,7 @@ def test_ids_are_distinct_wherever_in_a_test_jobs_are_drawn(data: st.DataObject)
     st.data(),
     job_graphs(jobs=jobs(**EVERY_FIELD), max_jobs=8, max_edges=4, whens=["success", "failure", "done"]),
 )
-def test_a_graph_may_be_enqueued_job_by_job_or_at_once_in_any_order(
-    data: st.DataObject, graph: tuple[JobSpec, ...]
-) -> None:
+def test_generated_graph_can_be_enqueued_in_any_order(data: st.DataObject, graph: tuple[JobSpec, ...]) -> None:
     at_once = data.draw(st.permutations(graph))
     assert len(open_store().call_sync(op.Enqueue(tuple(at_once))).jobs) == len(graph)
     if not any(job.key for job in graph):
@@ -143,7 +141,7 @@ def test_a_recurrence_is_one_that_is_taken(recurrence: Recurrence, other: Recurr
 
 
 @given(schedules())
-def test_a_schedule_can_be_stored_and_is_listed_as_it_was_drawn(schedule: Schedule) -> None:
+def test_generated_schedule_is_stored_and_listed_unchanged(schedule: Schedule) -> None:
     store = open_store()
     store.call_sync(op.PutSchedule(schedule.name, schedule.spec, schedule.recurrence, schedule.next_ms))
     (stored,) = store.call_sync(op.ListSchedules()).schedules
@@ -197,7 +195,7 @@ def test_generated_fault_rates_stay_within_their_limits(plan: FaultPlan, other: 
 # --- generated values shrink -----------------------------------------------------------------------------------------
 
 
-def test_a_hint_shrinks_towards_no_place_then_the_root_then_the_first_letters() -> None:
+def test_generated_hint_shrinks_towards_no_place_then_root() -> None:
     assert find(hints(), lambda _: True) is None
     assert find(hints(), lambda hint: hint is not None) == []
     assert find(hints(), lambda hint: hint) == ["a"]

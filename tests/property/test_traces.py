@@ -203,7 +203,7 @@ def test_thousands_of_histories_of_the_engine_are_in_order(style: Style, budget:
 
 
 @pytest.mark.parametrize("style", EXCLUSIVE_STYLES, ids=named)
-def test_a_start_that_the_engine_would_not_allow_is_a_fault_and_no_other_is(style: Style) -> None:
+def test_start_refused_by_the_engine_is_exactly_a_fault(style: Style) -> None:
     judged = set()
     for seed in range(2):
         recorder = record(seed, style, 300)

@@ -218,7 +218,7 @@ def test_accepted_value_of_any_annotation_arrives_as_it_was(data: st.DataObject)
 
 
 @given(ANNOTATIONS, st.data())
-def test_value_of_another_annotation_is_refused_or_arrives_as_it_was(annotation: Any, data: st.DataObject) -> None:
+def test_value_of_another_annotation_is_refused_or_unchanged(annotation: Any, data: st.DataObject) -> None:
     handler = declared(annotation)
     if handler is None:
         return

@@ -98,7 +98,7 @@ PLANS = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("plan", PLANS)
-def test_a_job_that_waits_goes_on_behind_its_steps_and_for_none_for_ever(plan: str) -> None:
+def test_waiting_job_resumes_behind_its_steps_and_always_ends(plan: str) -> None:
     faults = PLANS[plan]
     effects.forgets = bool(faults.restart)
 

@@ -181,7 +181,7 @@ def test_a_queue_is_told_the_same_each_time() -> None:
     assert str(convict(RetryToTheTail)) == str(convicted(RetryToTheTail))
 
 
-def test_a_counterexample_is_a_trace_that_breaks_the_rule_by_itself() -> None:
+def test_counterexample_is_a_trace_that_breaks_the_rule_alone() -> None:
     for queue in (OlderDocument, FlatLock, OnlyWhatExecutes, RetryToTheTail):
         error = convicted(queue)
         assert [fault.rule for fault in find_faults(error.events, error.jobs)] == [error.faults[0].rule]
@@ -459,7 +459,7 @@ WRONG = (
     "queue",
     [pytest.param(queue, marks=[] if number in {7, 9} else pytest.mark.nightly) for number, queue in enumerate(WRONG)],
 )
-def test_the_defaults_convict_a_wrong_queue_and_draw_all_that_they_name(queue: Callable[[], QueueUnderTest]) -> None:
+def test_default_options_convict_a_wrong_queue_and_draw_every_feature(queue: Callable[[], QueueUnderTest]) -> None:
     with pytest.raises(QueueFaultError) as caught:
         check_queue(queue)
     error = caught.value
@@ -491,7 +491,7 @@ def test_report_lists_tried_and_untried_features() -> None:
     assert not check_queue(Right, outcomes=["finished"], max_examples=50).retries
 
 
-def test_jobs_without_a_place_come_where_the_queue_says_so_and_no_other() -> None:
+def test_jobs_without_a_place_come_only_where_supported() -> None:
     seen: set[bool] = set()
 
     class Placed(Right):
@@ -643,7 +643,7 @@ def test_wrong_arguments_are_refused(wrong: dict[str, Any]) -> None:
         check_queue(**{"factory": Right, **wrong})
 
 
-def test_a_queue_without_a_method_and_a_backend_that_is_none_are_told() -> None:
+def test_missing_method_and_non_backend_are_reported() -> None:
     with pytest.raises(
         InvalidArgument, match="factory\\(\\) returned list, which has no method enqueue and no start and no"
     ):

@@ -518,7 +518,7 @@ def test_report_names_all_that_take_alone_leaves_untried() -> None:
     assert report.depth_max > 3
 
 
-def test_history_of_a_lost_wake_up_names_the_line_at_which_a_worker_waits() -> None:
+def test_lost_wakeup_names_the_line_of_the_waiting_worker() -> None:
     text = str(convict(LooksBeforeItWaits))
     lines = [line.split("  (")[0] for line in text.splitlines() if line.startswith("  ")]
     assert lines[:3] == [
@@ -539,7 +539,7 @@ def test_race_within_one_line_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     acquit(OneLine, jobs=NO_PLACE, outcomes=["finished"])
 
 
-def test_queue_of_the_standard_library_is_acquitted_of_jobs_without_places_and_convicted_of_others() -> None:
+def test_standard_queue_is_acquitted_only_for_jobs_without_places() -> None:
     acquit(PlainQueue, jobs=NO_PLACE, outcomes=["finished", "failed"])
     assert convict(PlainQueue).faults[0].rule == "overlap"
 
@@ -632,7 +632,7 @@ def test_waits_that_end_by_themselves_are_reported() -> None:
     assert not any("time-outs" in text for text in acquit(Blocking).not_tried)
 
 
-def test_report_of_a_check_without_wakes_says_that_waits_were_not_looked_at() -> None:
+def test_report_without_wakes_states_that_waits_were_skipped() -> None:
     class Both(Blocking):
         def start(self) -> str | None:
             found = self.find()

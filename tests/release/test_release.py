@@ -88,7 +88,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return Built(tree, wheel, sdist)
 
 
-def test_files_are_named_after_the_version_and_pass_the_check_of_the_index(built: Built, tmp_path: Path) -> None:
+def test_files_carry_the_version_and_pass_the_index_check(built: Built, tmp_path: Path) -> None:
     assert built.wheel.name == f"queuehint-{VERSION}-py3-none-any.whl"
     assert built.sdist.name == f"queuehint-{VERSION}.tar.gz"
     said = run(sys.executable, "-m", "twine", "check", "--strict", built.wheel, built.sdist, cwd=tmp_path)
@@ -116,7 +116,7 @@ def test_the_wheel_holds_the_package_whole_and_nothing_else(built: Built) -> Non
     assert licences == {f"{info}licenses/LICENSE"}, "no file of others is in the wheel"
 
 
-def test_a_wheel_names_files_of_others_in_a_bill_of_materials(built: Built) -> None:
+def test_wheel_lists_foreign_files_in_its_bill_of_materials(built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as wheel:
         bill = json.loads(wheel.read(f"queuehint-{VERSION}.dist-info/sboms/queuehint.cdx.json"))
         assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
@@ -135,7 +135,7 @@ def test_two_builds_are_equal_byte_by_byte(built: Built, tmp_path: Path) -> None
         assert (tmp_path / file.name).read_bytes() == file.read_bytes(), file.name
 
 
-def test_a_tree_without_addresses_or_under_another_tag_is_not_to_be_released(built: Built) -> None:
+def test_tree_without_addresses_or_with_another_tag_is_unreleasable(built: Built) -> None:
     done = subprocess.run(
         [sys.executable, "scripts/releasable.py", "v0.1"], cwd=built.tree, capture_output=True, text=True, check=False
     )

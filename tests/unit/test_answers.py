@@ -51,7 +51,7 @@ def test_a_queue_is_drained_when_nothing_that_counts_is_left(path: tuple[str, ..
     assert queue.engine.is_drained(all_of_them)
 
 
-def test_below_a_path_few_jobs_are_looked_at_to_see_whether_it_is_drained() -> None:
+def test_drained_path_is_judged_from_few_jobs() -> None:
     queue = Queue(*[job(f"later{n:02}", ["doc"], delay_ms=1000) for n in range(DRAINED_LOOKED_AT_MAX + 1)])
     assert not queue.engine.is_drained(CountPending(("doc",))), "it cannot be told"
     queue.cancel("later00")
@@ -165,7 +165,7 @@ def test_a_cycle_behind_thousands_of_edges_is_not_looked_for() -> None:
     assert [each.detail for each in queue.pending(("y",)).reasons] == [None] * 6
 
 
-def test_of_a_long_cycle_ten_jobs_are_named_and_one_of_thousands_is_not_looked_for() -> None:
+def test_long_cycle_names_ten_jobs_and_a_huge_one_none() -> None:
     detail = cycle(12).why("c0011").detail
     assert detail is not None
     assert detail.endswith(" c0002 and 2 more")

@@ -156,7 +156,7 @@ def test_reference_and_template_arguments_are_not_checked() -> None:
         flow.add(edit.using(after=[node]), "d", words=template("{{edit}}"))
 
 
-def test_the_check_is_switched_off_for_a_scheduler_a_task_or_a_call() -> None:
+def test_check_can_be_disabled_by_scheduler_task_or_call() -> None:
     lax = Scheduler("memory://", check_arguments=False)
 
     @lax.job
@@ -175,7 +175,7 @@ def test_the_check_is_switched_off_for_a_scheduler_a_task_or_a_call() -> None:
         loose.using(check_arguments=None)  # type: ignore[arg-type]
 
 
-def test_a_value_is_looked_at_although_another_one_of_its_type_was_right() -> None:
+def test_each_value_is_checked_despite_valid_values_of_its_type() -> None:
     sched = Scheduler("memory://")
 
     @sched.job()

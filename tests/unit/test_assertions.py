@@ -104,7 +104,7 @@ def test_a_task_is_a_name_or_a_job() -> None:
         ({"kwargs": {"page": object()}}, ""),
     ],
 )
-def test_arguments_fit_as_they_travel_and_as_the_handler_gets_them(wanted: dict[str, Any], ids: str) -> None:
+def test_arguments_match_as_sent_and_as_received(wanted: dict[str, Any], ids: str) -> None:
     assert found(prepared(), "render", **wanted) == ids
 
 
@@ -125,7 +125,7 @@ def test_arguments_may_be_compared_by_an_object_of_ones_own() -> None:
     assert found(prepared(), "count", kwargs={"day": LeapDay()}) == "c"
 
 
-def test_arguments_that_travel_as_something_else_fit_as_they_were_given() -> None:
+def test_converted_arguments_match_as_they_were_given() -> None:
     sched, _ = scheduler()
 
     @sched.job
@@ -136,7 +136,7 @@ def test_arguments_that_travel_as_something_else_fit_as_they_were_given() -> Non
     assert found(sched, "work", args=[(1, 3)]) == ""
 
 
-def test_a_hint_is_one_of_the_places_and_none_is_no_place() -> None:
+def test_hint_matches_one_place_and_none_matches_no_place() -> None:
     sched = prepared()
     assert found(sched, hint=["doc1"]) == "r1"
     assert found(sched, hint=["y", "z"]) == "o"
@@ -261,7 +261,7 @@ def test_one_that_comes_in_time_is_found_or_refuted() -> None:
     run(main(scheduler()[0]))
 
 
-def test_one_that_comes_in_time_from_another_thread_is_found_or_refuted() -> None:
+def test_late_job_of_another_thread_is_found_or_refuted() -> None:
     sched, _ = scheduler()
     threading.Timer(0.01, lambda: sched.submit_sync([JobSpec(id="a", task="t")])).start()
     assert assert_enqueued_sync(sched, "t", within=timedelta(seconds=20))

@@ -63,7 +63,7 @@ def run(main: Any) -> None:
         runner.run(main)
 
 
-def test_a_last_life_begins_when_the_one_before_is_over_or_has_lasted_for_a_while() -> None:
+def test_last_life_begins_after_the_previous_one_or_a_delay() -> None:
     async def main(job_s: float) -> list[float]:
         stage = Stage(job_s)
         outcomes = await asyncio.gather(*stage.start(3))
@@ -77,7 +77,7 @@ def test_a_last_life_begins_when_the_one_before_is_over_or_has_lasted_for_a_whil
 
 
 @pytest.mark.parametrize("count", [13, 100, 1000])
-def test_however_many_wait_on_their_last_life_all_begin_within_a_minute(count: int) -> None:
+def test_all_waiting_last_lives_begin_within_a_minute(count: int) -> None:
     async def main() -> None:
         stage = Stage(3600)
         await asyncio.gather(*stage.start(count))
@@ -94,7 +94,7 @@ def test_however_many_wait_on_their_last_life_all_begin_within_a_minute(count: i
     run(main())
 
 
-def test_a_last_life_that_may_not_begin_is_given_back_and_the_next_one_has_its_turn() -> None:
+def test_forbidden_last_life_is_released_and_the_next_begins() -> None:
     async def main() -> None:
         stage = Stage(1)
         stage.may_begin = False
@@ -105,7 +105,7 @@ def test_a_last_life_that_may_not_begin_is_given_back_and_the_next_one_has_its_t
     run(main())
 
 
-def test_a_last_life_that_is_to_stop_while_the_store_is_told_of_it_does_not_begin() -> None:
+def test_last_life_stopped_during_its_announcement_does_not_begin() -> None:
     async def main() -> None:
         stage = Stage(1)
         first, second = stage.start(2)

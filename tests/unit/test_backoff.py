@@ -27,7 +27,7 @@ def test_no_attempt_overflows(attempt: int) -> None:
         )
 
 
-def test_waits_of_a_list_come_in_their_order_and_the_last_one_goes_on() -> None:
+def test_listed_waits_come_in_order_and_the_last_repeats() -> None:
     backoff = Backoff(waits=[0, 5, timedelta(minutes=1)], jitter=0)
     assert [backoff.delay_ms(attempt, 0.9) for attempt in (1, 2, 3, 4, 10**6)] == [0, 5000, 60_000, 60_000, 60_000]
     assert Backoff(waits=[8], jitter=0.5).delay_ms(1, 0.5) == 6000

@@ -17,7 +17,7 @@ def _run(drain: float) -> dict[str, Any]:
     return report.as_json(load_before="0", load_after="1", seconds=2.0)
 
 
-def test_a_table_has_for_each_target_the_wanted_the_earlier_and_the_new_figure() -> None:
+def test_table_shows_wanted_earlier_and_new_figures_per_target() -> None:
     assert list(lines(_run(2.0), _run(1234.5)))[2:5] == [
         "| (a) drain | at least 3 | 1,234 | 2 | **missed** |",
         "| (d) p99 | at most 1 | 0.5 | 0.5 | reached |",

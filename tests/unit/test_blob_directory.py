@@ -147,7 +147,7 @@ def test_equal_blob_is_written_once_an_hour(tmp_path: Path) -> None:
 # --- leftovers of processes that died ---------------------------------------------------------------------------------
 
 
-def test_blob_taken_away_by_a_dead_process_is_read_and_brought_back(tmp_path: Path) -> None:
+def test_blob_moved_by_a_dead_process_is_read_and_restored(tmp_path: Path) -> None:
     store = kept(tmp_path, age_s=0)
     file = file_of(tmp_path)
     away = file.with_name(f"{directory.OLD}0123.{NAME}")
@@ -163,7 +163,7 @@ def test_blob_taken_away_by_a_dead_process_is_read_and_brought_back(tmp_path: Pa
         store.get(NAME)
 
 
-def test_draft_of_a_dead_process_is_deleted_once_it_is_old(tmp_path: Path) -> None:
+def test_old_draft_of_a_dead_process_is_deleted(tmp_path: Path) -> None:
     store = kept(tmp_path, age_s=0)
     draft = file_of(tmp_path).with_name(f"{directory.NEW}0123.{NAME}")
     draft.write_bytes(DATA[:100])

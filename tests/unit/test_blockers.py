@@ -51,7 +51,7 @@ def test_a_job_is_never_named_before_itself() -> None:
     assert why(queue, "c") == (ReasonKind.PLACE, ("barrier", "both"))
 
 
-def test_nothing_stands_in_the_way_of_a_line_about_to_move() -> None:
+def test_line_about_to_move_has_no_blockers() -> None:
     queue = Queue(job("a", ["x"]), *[job(f"w{n}", ["x", str(n)]) for n in range(5)], budget=1)
     queue.start()
     queue.finish("a")

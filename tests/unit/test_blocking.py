@@ -61,7 +61,7 @@ def while_blocked(look: Callable[[BlockWatch], None], *, is_blocked: bool = True
     asyncio.run(main())
 
 
-def test_code_that_blocks_the_loop_is_told_once_with_its_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_code_that_blocks_the_loop_is_logged_once_with_line(caplog: pytest.LogCaptureFixture) -> None:
     def look(watch: BlockWatch) -> None:
         now_s = time.monotonic()
         watch.look(now_s, is_late=False)
@@ -128,7 +128,7 @@ async def test_a_job_that_blocks_is_named_while_it_does(
     assert " in work;" in said["message"]
 
 
-async def test_a_job_that_blocks_the_loop_past_its_timeout_has_timed_out() -> None:
+async def test_job_that_blocks_the_loop_past_its_timeout_times_out() -> None:
     sched = Scheduler("memory://")
 
     @sched.job(timeout=0.02, max_attempts=1)

@@ -175,7 +175,7 @@ def test_only_a_plain_int_or_float_is_a_number(value: object) -> None:
         (timedelta(days=3660), TEN_YEARS_MS),
     ],
 )
-def test_a_duration_is_seconds_or_a_timedelta_in_ms_rounded_up(value: object, ms: int) -> None:
+def test_duration_is_rounded_up_to_milliseconds(value: object, ms: int) -> None:
     assert duration(value) == ms
     assert type(duration(value)) is int
 
@@ -241,7 +241,7 @@ def test_a_time_is_ms_since_the_epoch_rounded_up() -> None:
 
 
 @pytest.mark.parametrize("value", [datetime(2020, 1, 1), datetime.max, datetime.min])
-def test_a_naive_time_is_refused_because_local_time_is_never_guessed(value: datetime) -> None:
+def test_naive_time_is_refused_and_never_guessed_as_local(value: datetime) -> None:
     message = refused(check_run_at, value, parameter="run_at")
     assert message.startswith("run_at must be timezone-aware, got datetime.datetime(")
 
@@ -274,7 +274,7 @@ def test_the_ends_of_the_calendar_do_not_overflow(zone: tzinfo) -> None:
     assert abs(check_run_at(datetime.max.replace(tzinfo=zone)) - 253_402_300_800_000) < day_ms
 
 
-def test_more_than_ten_years_ahead_is_refused_where_the_clock_is_known() -> None:
+def test_time_beyond_ten_years_is_refused_given_a_clock() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     now_ms = check_run_at(now)
     assert check_run_at(datetime(1, 1, 1, tzinfo=UTC), now_ms=now_ms) < 0

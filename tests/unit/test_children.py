@@ -143,7 +143,7 @@ def test_the_outcome_names_the_children_and_keeps_the_result() -> None:
     assert (told.children, told.on_child_failure, told.result) == (("a", "b"), "ignore", b'{"result":{"n":1}}')
 
 
-def test_without_names_the_children_are_all_that_was_made_in_this_attempt() -> None:
+def test_children_without_names_are_all_of_this_attempt() -> None:
     told = outcome(Children(), "x", "y", "x")
     assert (told.kind, told.children, told.result) == (OutcomeKind.CHILDREN, ("x", "y"), None)
 
@@ -153,7 +153,7 @@ def test_without_children_the_job_is_finished() -> None:
     assert (told.kind, told.children, told.result) == (OutcomeKind.FINISHED, (), b'{"result":3}')
 
 
-def test_one_more_than_the_limit_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_above_the_limit_is_refused_before_its_creation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuehint.handlers.context.CHILDREN_OF_JOB_MAX", 10)
     made = [f"c{n}" for n in range(11)]
     assert context(*made[:10]).made == tuple(made[:10])
@@ -161,7 +161,7 @@ def test_one_more_than_the_limit_is_refused_before_it_is_made(monkeypatch: pytes
         context(*made)
 
 
-def test_too_many_with_ids_of_their_own_in_one_call_fail_the_job_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excess_children_with_own_ids_fail_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuehint.handlers.context.CHILDREN_OF_JOB_MAX", 2)
     it = context("a", "b")
     it._note_all([Handle("c")])
@@ -178,7 +178,7 @@ def test_a_job_that_waits_for_itself_fails_for_good() -> None:
     assert told.error.type == "queuehint.errors.CycleError"
 
 
-def test_a_result_that_is_not_json_fails_the_job_for_good() -> None:
+def test_non_json_result_fails_the_job_for_good() -> None:
     told = outcome(Children("a", result={1, 2}))
     assert (told.kind, told.final) == (OutcomeKind.FAILED, True)
     assert told.error is not None
@@ -219,7 +219,7 @@ def test_context_records_created_children() -> None:
     assert context().made == ()
 
 
-def test_ids_of_children_are_numbered_in_the_order_of_the_calls() -> None:
+def test_ids_of_children_are_numbered_in_call_order() -> None:
     ids: list[str] = []
 
     class Numbered(Made):

@@ -191,7 +191,7 @@ def test_a_huge_text_is_refused_before_it_is_copied(annotation: Any) -> None:
     assert peak < 8 << 20
 
 
-def test_a_huge_text_beside_a_number_is_refused_before_it_is_copied() -> None:
+def test_huge_text_beside_a_number_is_refused_before_a_copy() -> None:
     import tracemalloc
 
     values = {"text": "x" * (64 << 20), "number": 1}
@@ -321,7 +321,7 @@ def test_an_own_converter_is_used() -> None:
     assert codec.loads(payload, {"a": Decimal}) == {"a": Decimal("1.10")}
 
 
-def test_hook_that_writes_a_tuple_is_checked_by_the_list_that_arrives() -> None:
+def test_hook_that_writes_a_tuple_is_checked_as_a_list() -> None:
     codec = JsonCodec()
     codec.converter.register_unstructure_hook(complex, lambda value: (value.real, value.imag))
     codec.converter.register_structure_hook(complex, lambda value, _: complex(*value) if type(value) is tuple else 0j)
@@ -378,7 +378,7 @@ def test_literals_of_the_same_json_are_refused_by_their_cause() -> None:
         JsonCodec().check_annotations({"a": kind})
 
 
-def test_name_that_the_code_of_a_hook_lacks_is_not_blamed_on_a_class() -> None:
+def test_missing_name_in_a_hook_is_not_blamed_on_classes() -> None:
     codec = JsonCodec()
     codec.converter.register_unstructure_hook(Point, lambda _: nowhere)  # type: ignore[name-defined]  # noqa: F821
     with pytest.raises(PayloadError, match=r"^\$\.a: Point cannot be written as Point \(NameError\)$"):
@@ -436,7 +436,7 @@ SCALARS = st.one_of(
 
 
 @given(st.dictionaries(NAMES, SCALARS, max_size=4))
-def test_object_by_the_template_of_its_names_is_written_as_the_encoder_writes_it(values: dict[str, Any]) -> None:
+def test_object_template_is_written_as_the_encoder_writes_it(values: dict[str, Any]) -> None:
     expected = json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
     assert JsonCodec().dumps(values, {}, bytes_max=len(expected)) == expected
     with pytest.raises(PayloadError, match="limit"):
@@ -444,7 +444,7 @@ def test_object_by_the_template_of_its_names_is_written_as_the_encoder_writes_it
 
 
 @for_each("value", [["a" * 600] * 2, {"a": "b" * 600, "c": "d" * 600}, {"k" * 600: 1, "l" * 600: 2}, ["a" * 1_300, 1]])
-def test_texts_of_a_flat_container_that_are_too_long_together_are_refused_before_they_are_copied(value: Any) -> None:
+def test_oversized_texts_of_a_container_are_refused_before_a_copy(value: Any) -> None:
     assert "holds strings of more than 1000 bytes" in refusal(value, Any, 1_000)
     assert dumps(value, Any, 2_000)
 

@@ -126,7 +126,7 @@ def test_encrypted_codec_around_blobs_is_refused(tmp_path: Path) -> None:
         EncryptedCodec({"a": OLD}, inner=BlobCodec(DirectoryStore(tmp_path)))
 
 
-def test_a_large_payload_is_a_reference_and_a_small_one_stays(tmp_path: Path) -> None:
+def test_large_payload_becomes_a_reference_and_a_small_one_stays(tmp_path: Path) -> None:
     codec = BlobCodec(DirectoryStore(tmp_path), over=1024)
     assert written(codec) == b'{"doc":"secret","n":5}'
     assert len(written(codec, large())) == 44
@@ -215,7 +215,7 @@ def contents(folder: Path) -> bytes:
 # --- in a scheduler --------------------------------------------------------------------------------------------------
 
 
-async def test_jobs_run_and_hand_on_results_that_are_encrypted_outside_the_store(tmp_path: Path) -> None:
+async def test_jobs_exchange_results_encrypted_outside_the_store(tmp_path: Path) -> None:
     sched = Scheduler(codec=BlobCodec(DirectoryStore(tmp_path), over=1024, inner=EncryptedCodec({"a": OLD})))
 
     @sched.job
@@ -249,7 +249,7 @@ class Away(DirectoryStore):
         return super().get(name)
 
 
-async def test_an_attempt_whose_blob_cannot_be_asked_for_is_tried_again(tmp_path: Path) -> None:
+async def test_attempt_with_an_unreachable_blob_is_retried(tmp_path: Path) -> None:
     sched = Scheduler(codec=BlobCodec(Away(tmp_path), over=1024))
 
     @sched.job(retry=Backoff(base=0.001, jitter=0))

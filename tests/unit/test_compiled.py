@@ -219,7 +219,7 @@ def test_compiled_checks_of_frequent_operations_call_few_functions() -> None:
     assert calls_of(op.Renew((("a", 1),) * 99)) == ["check_limits", "check"]
 
 
-def test_sizes_of_few_jobs_are_added_up_where_they_may_be_too_many() -> None:
+def test_sizes_of_few_jobs_are_summed_where_they_may_exceed() -> None:
     claims = tuple([Claim((f"{number}", *"x" * (DEPTH_MAX - 1))) for number in range(CLAIMS_MAX)])
     specs = tuple([checked(id=f"{number}", claims=claims) for number in range(4)])
     check_limits(op.Enqueue(specs[:3]))
@@ -309,7 +309,7 @@ def test_compiled_check_accepts_declared_fields(operation: op.Operation[Any]) ->
     check_limits(operation)
 
 
-def test_a_spec_is_checked_once_and_another_made_of_it_again() -> None:
+def test_spec_is_checked_once_and_its_copies_again() -> None:
     spec = JobSpec(id="a", task="t", claims=(Claim(("x",)),))
     assert not is_checked(spec)
     check_limits(op.Enqueue((spec,)))
@@ -325,7 +325,7 @@ def test_a_spec_is_checked_once_and_another_made_of_it_again() -> None:
 # --- constructors ----------------------------------------------------------------------------------------------------
 
 
-def test_a_value_is_made_of_its_fields_in_their_order_and_its_defaults() -> None:
+def test_made_value_takes_fields_in_order_with_defaults() -> None:
     @attrs.frozen(weakref_slot=False)
     class Pair:
         left: int
@@ -360,7 +360,7 @@ def test_a_new_value_takes_its_fields_as_they_are_given() -> None:
         assert str(caught.value).startswith(said)
 
 
-def test_a_spec_that_is_made_as_checked_is_not_checked_again() -> None:
+def test_spec_made_as_checked_is_not_checked_again() -> None:
     make = maker(JobSpec)
     assert is_checked(make("a", "t", is_checked=True))
     assert not is_checked(make("a", "t"))
@@ -369,7 +369,7 @@ def test_a_spec_that_is_made_as_checked_is_not_checked_again() -> None:
         check_limits(op.Enqueue((make("a", 5),)))
 
 
-def test_a_name_that_was_checked_is_not_checked_again_and_another_is() -> None:
+def test_checked_name_is_cached_and_another_is_checked() -> None:
     """A worker passes the very same names with each exchange."""
     pools = ("default", "mail")
     for worker, release in (("w", "r1"), ("w", "r1"), ("v", "r2")):

@@ -80,7 +80,7 @@ def test_callable_gives_as_many_places_as_it_wants() -> None:
 # --- who has them ----------------------------------------------------------------------------------------------------
 
 
-def test_every_way_to_a_job_has_the_places_of_its_declaration() -> None:
+def test_every_call_path_uses_the_declared_places() -> None:
     sched = Scheduler("memory://")
     job: Job[..., Any] = sched.job(claims=FOLDERS)(move)
     made = [
@@ -137,7 +137,7 @@ def test_context_is_no_argument_of_the_places() -> None:
         ([Claim(("{n!r}",))], "claims[0] segment '{n!r}'"),
     ],
 )
-def test_template_that_does_not_fit_the_signature_is_refused_by_name(claims: Any, words: str) -> None:
+def test_template_that_misfits_the_signature_is_refused_by_name(claims: Any, words: str) -> None:
     sched = Scheduler("memory://")
     with pytest.raises(HandlerError) as caught:
         sched.job(claims=claims)(move)
@@ -145,7 +145,7 @@ def test_template_that_does_not_fit_the_signature_is_refused_by_name(claims: Any
     assert not sched.jobs
 
 
-def test_parameter_that_names_no_place_is_refused_with_the_way_to_write_it() -> None:
+def test_placeless_parameter_is_refused_with_the_right_syntax() -> None:
     def work(at: dt.datetime) -> None: ...
 
     with pytest.raises(HandlerError, match=r"claims\[0\] segment .*is annotated datetime; pass a callable, such as cl"):
@@ -210,7 +210,7 @@ def test_mode_that_no_claim_would_have_is_refused() -> None:
 
 
 @for_each("value", [1.5, None, True, b"x", ["a"]])
-def test_argument_that_names_no_place_is_refused_at_the_call_by_its_claim(value: Any) -> None:
+def test_placeless_argument_is_refused_at_the_call_by_claim(value: Any) -> None:
     job: Job[..., Any] = Scheduler("memory://", check_arguments=False).job(claims=FOLDERS)(move)
     with pytest.raises(TypeError, match=r"^claims\[1\]: argument 'target' must be str, int, UUID or date") as caught:
         job.spec("a", value)
@@ -218,7 +218,7 @@ def test_argument_that_names_no_place_is_refused_at_the_call_by_its_claim(value:
 
 
 @for_each("value", ["", "a\nb", "x" * 257, "é" * 129, "\u202e"])
-def test_argument_that_is_no_segment_is_refused_at_each_call_by_its_claim(value: str) -> None:
+def test_malformed_segment_argument_is_refused_at_each_call_by_claim(value: str) -> None:
     job = declared()
     for _ in range(2):
         with pytest.raises(InvalidHintError, match=r"^claims\[1\] segment 1 "):

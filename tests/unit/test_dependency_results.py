@@ -82,7 +82,7 @@ def test_many_results_come_in_pages() -> None:
     assert [len(operation.ids) for operation in store.asked] == [100, 100, 50]
 
 
-def test_the_rest_of_a_page_that_did_not_fit_is_asked_for_again() -> None:
+def test_rest_of_a_truncated_page_is_fetched() -> None:
     ids = [f"d{n}" for n in range(120)]
     store = Store({job_id: finished("0") for job_id in ids}, at_once=30)
     found = get(store, *map(Dependency, ids))
@@ -148,7 +148,7 @@ def test_an_attempt_that_has_lost_its_job_gets_nothing(caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize("error", [BackendUnavailableError("gone"), CorruptStateError("odd")])
-def test_a_store_that_cannot_answer_is_left_alone_for_a_while(
+def test_unavailable_store_is_left_alone_for_a_while(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     slept: list[float] = []
@@ -167,7 +167,7 @@ def test_a_store_that_cannot_answer_is_left_alone_for_a_while(
     assert (line.__dict__["event"], line.__dict__["job_id"]) == ("job.no_results", "j")
 
 
-def test_a_store_that_answers_with_nothing_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_with_empty_answers_is_not_queried_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs_module, "PAUSE_S", 0)
     store = Store(at_once=0)
     assert get(store, Dependency("a")) is None
@@ -177,7 +177,7 @@ def test_a_store_that_answers_with_nothing_is_not_asked_for_ever(monkeypatch: py
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_result_is_known_by_name_and_by_id_and_listed_once() -> None:
+def test_result_is_known_by_name_and_id_and_listed_once() -> None:
     found = results({"a": b'{"result":1}', "b": b'{"result":2}'}, Dependency("a", name="head"), Dependency("b"))
     assert (found["head"], found["a"], found["b"]) == (1, 1, 2)
     assert list(found) == ["head", "b"]
@@ -190,7 +190,7 @@ def test_a_result_is_known_by_name_and_by_id_and_listed_once() -> None:
         found["c"]
 
 
-def test_a_name_wins_over_an_id_though_it_has_no_result() -> None:
+def test_name_takes_precedence_over_an_id_even_without_result() -> None:
     edges = (Dependency("a"), Dependency("b", name="a"))
     found = results({"a": b'{"result":1}', "b": b'{"result":2}'}, *edges)
     assert dict(found) == {"a": 2}
@@ -212,7 +212,7 @@ def test_results_are_read_only_and_say_no_values() -> None:
         found["head"] = 1  # type: ignore[index]
 
 
-def test_a_result_is_read_when_it_is_asked_for_and_once() -> None:
+def test_result_is_decoded_once_on_first_access() -> None:
     found = results({"a": b"not JSON", "b": b'{"result":[1]}', "c": b"{}", "d": None}, *map(Dependency, "abcd"))
     assert found["b"] is found["b"]
     assert (found["c"], found["d"]) == (None, None)

@@ -38,7 +38,7 @@ def ids(records: list[Any]) -> list[str]:
 # --- on_memory -------------------------------------------------------------------------------------------------------
 
 
-def test_a_scheduler_has_an_empty_store_for_a_while_and_its_own_again() -> None:
+def test_on_memory_replaces_the_store_and_restores_it() -> None:
     sched, clock = scheduler()
     sched.job(print)
     sched.submit_sync([JobSpec(id="before", task="print")])
@@ -57,7 +57,7 @@ def test_a_scheduler_has_an_empty_store_for_a_while_and_its_own_again() -> None:
         backend.call_sync(CountJobs())
 
 
-def test_the_real_store_is_not_reached_however_the_block_is_left_or_the_scheduler_is_closed() -> None:
+def test_real_store_is_never_reached_from_the_memory_block() -> None:
     sched = Scheduler("redis://nowhere.invalid:1/0")
     with pytest.raises(ZeroDivisionError), on_memory(sched):
         sched.submit_sync([JobSpec(id="a", task="t")])
@@ -79,7 +79,7 @@ async def test_it_is_refused_while_a_worker_runs() -> None:
 # --- drain -----------------------------------------------------------------------------------------------------------
 
 
-def test_delayed_jobs_run_in_the_order_in_which_they_are_due_and_no_time_passes() -> None:
+def test_delayed_jobs_drain_in_due_order_without_real_time() -> None:
     sched, clock = scheduler()
     at: dict[str, int] = {}
     began = clock.now_ms()
@@ -226,7 +226,7 @@ def test_jobs_that_make_jobs_for_ever_are_stopped() -> None:
     assert len(drain_sync(sched, within=5)) in {5, 6}
 
 
-def test_jobs_run_one_at_a_time_unless_more_are_asked_for() -> None:
+def test_drain_runs_one_job_at_a_time_by_default() -> None:
     for concurrency in (1, 3):
         sched, _ = scheduler()
         now, most = 0, 0
@@ -256,7 +256,7 @@ def test_limits_of_rate_are_waited_for() -> None:
     assert clock.now_ms() - began >= 120_000
 
 
-def test_plain_handlers_run_on_the_thread_that_drains_without_a_loop() -> None:
+def test_plain_handlers_drain_on_the_calling_thread_without_loop() -> None:
     sched, _ = scheduler()
     who = contextvars.ContextVar("who", default="nobody")
     seen: list[Any] = []
@@ -278,7 +278,7 @@ def test_plain_handlers_run_on_the_thread_that_drains_without_a_loop() -> None:
     assert seen == [(threading.get_ident(), "me"), "me"]
 
 
-def test_a_worker_of_the_application_runs_the_jobs_if_there_is_one() -> None:
+def test_drain_uses_a_running_worker_of_the_application() -> None:
     sched, _ = scheduler()
     threads: set[str] = set()
 
@@ -327,7 +327,7 @@ def test_an_interrupt_of_a_plain_handler_counts_as_its_loss() -> None:
     assert (record.state, record.cause) == (JobState.FAILED, "worker_lost")
 
 
-def test_it_is_refused_inside_a_handler_and_without_a_clock_to_move() -> None:
+def test_drain_is_refused_in_handlers_and_without_a_movable_clock() -> None:
     sched, _ = scheduler()
 
     @sched.job

@@ -85,7 +85,7 @@ def test_edge_behind_a_key_drops_at_any_end() -> None:
     assert [edge_action(AFTER, state) for state in (FINISHED, FAILED, CANCELED)] == [DROP] * 3
 
 
-def test_a_child_that_does_not_finish_is_noted_unless_it_is_ignored() -> None:
+def test_unfinished_child_is_recorded_unless_ignored() -> None:
     assert [edge_action(OF_CHILD["fail"], state) for state in (FINISHED, FAILED, CANCELED)] == [DROP, NOTE, NOTE]
     assert [edge_action(OF_CHILD["ignore"], state) for state in (FINISHED, FAILED, CANCELED)] == [DROP] * 3
 
@@ -115,7 +115,7 @@ def test_an_edge_is_known_at_both_ends() -> None:
     assert (edges.open, edges.count("j0"), edges.count("j1")) == (1, 1, 0)
 
 
-def test_an_edge_that_closed_is_kept_until_its_job_cannot_run_any_more() -> None:
+def test_closed_edge_is_kept_until_its_job_cannot_run() -> None:
     edges = DependencySets()
     first, second = jobs(2)
     depend(edges, second, first)
@@ -126,7 +126,7 @@ def test_an_edge_that_closed_is_kept_until_its_job_cannot_run_any_more() -> None
     assert edges.release(second) == 0
 
 
-def test_an_edge_that_is_not_kept_is_gone_when_it_closes() -> None:
+def test_unkept_edge_is_removed_when_it_closes() -> None:
     edges = DependencySets()
     _, second = jobs(2)
     edges.add(second, "j0", AFTER)
@@ -134,7 +134,7 @@ def test_an_edge_that_is_not_kept_is_gone_when_it_closes() -> None:
     assert (second.blocked, edges.open, len(edges)) == ({}, 0, 0)
 
 
-def test_a_job_that_cannot_run_any_more_has_no_edges_of_any_kind() -> None:
+def test_job_that_cannot_run_again_has_no_edges() -> None:
     edges = DependencySets()
     first, second, _, waits, other = jobs(5)
     depend(edges, waits, first, second)
@@ -163,7 +163,7 @@ def test_some_open_names_the_first_portion_with_open_edges(monkeypatch: pytest.M
     assert edges.some_open(waits) == ["j2", "j5"]
 
 
-def test_nothing_is_looked_for_beyond_a_job_that_waits_for_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_stops_at_jobs_with_excess_dependencies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuehint.core.structures.edges.REACH_MAX", 3)
     edges = DependencySets()
     *others, waits = jobs(5)
@@ -174,7 +174,7 @@ def test_nothing_is_looked_for_beyond_a_job_that_waits_for_too_many(monkeypatch:
     assert edges.reaches(known, [waits.id], {"j0"}, set()) is None
 
 
-def test_dependents_come_in_order_of_number_or_of_that_of_their_redrive() -> None:
+def test_dependents_come_by_number_or_by_redrive_order() -> None:
     edges = DependencySets()
     first, *others = jobs(5)
     others[1].since = 99
@@ -188,7 +188,7 @@ def test_dependents_come_in_order_of_number_or_of_that_of_their_redrive() -> Non
     assert edges.dependents("j1") == []
 
 
-def test_a_dependent_added_out_of_order_is_inserted_into_the_sweeps_that_have_not_passed_its_number() -> None:
+def test_unordered_dependent_is_inserted_into_sweeps_not_yet_past() -> None:
     edges = DependencySets()
     first, *others = jobs(6)
     for other in (others[0], others[3]):
@@ -209,7 +209,7 @@ def test_a_dependent_added_out_of_order_is_inserted_into_the_sweeps_that_have_no
 # --- those canceled because of another -------------------------------------------------------------------------------
 
 
-def test_dependents_canceled_by_a_job_are_found_in_order_of_number() -> None:
+def test_canceled_dependents_of_a_job_are_found_by_number() -> None:
     edges = DependencySets()
     _, *others = jobs(4)
     for other in reversed(others):
@@ -222,7 +222,7 @@ def test_dependents_canceled_by_a_job_are_found_in_order_of_number() -> None:
     assert len(edges) == 0
 
 
-def test_a_job_is_canceled_because_of_one_other_at_a_time() -> None:
+def test_job_is_canceled_because_of_one_other_at_a_time() -> None:
     edges = DependencySets()
     (fallen,) = jobs(1)
     edges.clear_canceled_by(fallen)

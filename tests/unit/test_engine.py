@@ -126,7 +126,7 @@ def test_a_clock_that_goes_backwards_counts_as_standing_still() -> None:
     assert queue.state("a") is QUEUED
 
 
-def test_the_same_operations_at_the_same_times_give_the_same_replies() -> None:
+def test_equal_operations_at_equal_times_give_equal_replies() -> None:
     def history() -> list[object]:
         queue = Queue(now_ms=0, budget=5)
         replies: list[object] = [queue.enqueue(*[job(f"j{number}", ["a", str(number % 3)]) for number in range(9)])]

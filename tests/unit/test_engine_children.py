@@ -61,7 +61,7 @@ def test_a_thousand_children_end_their_parent_once(budget: int) -> None:
 
 
 @pytest.mark.parametrize("child", ["p", "b", "c"])
-def test_a_child_that_waits_for_the_job_fails_it_for_good(child: str) -> None:
+def test_child_that_waits_for_its_job_fails_it_for_good(child: str) -> None:
     queue = Queue(job("p"), job("b", after=["p"]), job("c", after=["b"]), job("a"))
     queue.start()
     queue.await_children("p", "a", child)
@@ -128,7 +128,7 @@ def test_child_with_many_dependencies_requires_a_parent_with_few_dependents() ->
     assert queue.state("other") is FINISHED
 
 
-def test_a_job_that_many_wait_for_has_no_children_that_wait_for_many() -> None:
+def test_job_with_many_dependents_has_no_child_with_many_dependencies() -> None:
     queue, chain = chain_after_p(REACH_MAX + 1, "other")
     queue.enqueue(*[job(f"b{number}", after=["other"]) for number in range(REACH_MAX)])
     queue.enqueue(job("last", after=["other"]))
@@ -137,7 +137,7 @@ def test_a_job_that_many_wait_for_has_no_children_that_wait_for_many() -> None:
     assert (record.state, record.errors[0].type, record.errors[0].message) == (FAILED, *UNSEARCHABLE)
 
 
-def test_while_a_commit_goes_on_no_search_from_the_other_end_says_that_there_is_no_cycle() -> None:
+def test_cycle_search_is_inconclusive_during_a_commit() -> None:
     queue = Queue(job("p"), checked=False)
     queue.start()
     for part in range(4):

@@ -98,7 +98,7 @@ def count_places(engine: Engine) -> list[str]:
 @pytest.mark.heavy
 @pytest.mark.parametrize("budget", [1, 2, 1000])
 @pytest.mark.parametrize("kinds", ["fff", "fFf", "FcF", "ccc"])
-def test_a_fan_in_is_queued_exactly_once_however_its_parents_end(kinds: str, budget: int) -> None:
+def test_fan_in_is_queued_once_however_its_parents_end(kinds: str, budget: int) -> None:
     ends = {"f": OutcomeKind.FINISHED, "F": OutcomeKind.FAILED, "c": OutcomeKind.DISCARDED}
     for groups in groupings("abc"):
         queue = Queue(*[job(each, max_attempts=1) for each in "abc"], budget=budget)
@@ -135,7 +135,7 @@ def test_expired_dead_record_cancels_its_dependents() -> None:
 
 
 @pytest.mark.parametrize("budget", [1, 3])
-def test_the_id_of_an_expired_job_is_kept_until_all_that_waited_are_canceled(budget: int) -> None:
+def test_expired_id_is_kept_until_all_dependents_are_canceled(budget: int) -> None:
     queue = Queue(job("a", max_attempts=1, retention_ms=20 * MINUTE), budget=budget, now_ms=0)
     queue.enqueue(*[job(f"b{number}", after=["a"]) for number in range(10)])
     end(queue, "a", "failed")
@@ -161,9 +161,7 @@ def test_the_id_of_an_expired_job_is_kept_until_all_that_waited_are_canceled(bud
         (DAY_MS, [DAY_MS, DAY_MS + 60 * MINUTE]),
     ],
 )
-def test_a_kept_result_is_looked_at_again_after_its_retention_a_minute_at_least_and_an_hour_at_most(
-    retention_ms: int, looks_ms: list[int]
-) -> None:
+def test_kept_result_is_rechecked_between_a_minute_and_an_hour(retention_ms: int, looks_ms: list[int]) -> None:
     queue = Queue(job("a", retention_ms=retention_ms), job("other", delay_ms=10 * DAY_MS), now_ms=0)
     queue.enqueue(job("b", after=["a", "other"]))
     queue.start()
@@ -177,7 +175,7 @@ def test_a_kept_result_is_looked_at_again_after_its_retention_a_minute_at_least_
     assert queue.state("a") is FINISHED
 
 
-def test_a_dead_dependent_that_is_discarded_or_expires_needs_nothing_any_more() -> None:
+def test_discarded_or_expired_dead_dependent_needs_nothing() -> None:
     for how in ("discard", "expire"):
         queue = Queue(job("a", retention_ms=MINUTE), now_ms=0)
         queue.enqueue(job("b", after=["a"], max_attempts=1, retention_ms=20 * MINUTE))
@@ -222,7 +220,7 @@ def test_a_cancellation_goes_on_down_the_graph() -> None:
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_waits_for_the_newest_of_its_key_whatever_becomes_of_that_one() -> None:
+def test_job_waits_for_the_newest_of_its_key_through_changes() -> None:
     for how in ("finished", "failed", "discarded"):
         queue = Queue(job("a", key="k", max_attempts=1))
         queue.start()
@@ -299,7 +297,7 @@ def test_the_revival_stops_when_the_job_fails_again() -> None:
     assert {queue.state(f"b{number}") for number in range(6)} == {DEFERRED}
 
 
-def test_one_that_is_canceled_anew_during_the_revival_is_looked_at_once() -> None:
+def test_job_canceled_again_during_a_revival_is_checked_once() -> None:
     queue = Queue(job("z", max_attempts=1), budget=1)
     queue.enqueue(job("a", after=["z"], on_dependency_failure="cancel"))
     queue.enqueue(*[job(f"c{number}", after=[Dependency("a", when="failure")]) for number in range(5)])
@@ -318,7 +316,7 @@ def test_one_that_is_canceled_anew_during_the_revival_is_looked_at_once() -> Non
     assert queue.stats().leftovers == 0
 
 
-def test_a_revived_job_takes_a_new_number_and_has_its_time_to_start_anew() -> None:
+def test_revived_job_takes_a_new_number_and_start_deadline() -> None:
     queue = Queue(job("a", max_attempts=1), budget=2, now_ms=0)
     queue.enqueue(
         *[job(f"x{number}", ["x"], delay_ms=99_000) for number in range(9)],
@@ -338,7 +336,7 @@ def test_a_revived_job_takes_a_new_number_and_has_its_time_to_start_anew() -> No
     assert queue.record("b").cause == "expired"
 
 
-def test_one_that_was_canceled_for_a_finished_dependency_is_not_revived_by_others() -> None:
+def test_job_canceled_for_a_finished_dependency_is_not_revived() -> None:
     queue = Queue(job("a", max_attempts=1), job("f"))
     queue.enqueue(job("b", after=["a", Dependency("f", when="failure")], on_dependency_failure="cancel"))
     queue.start()
@@ -351,7 +349,7 @@ def test_one_that_was_canceled_for_a_finished_dependency_is_not_revived_by_other
 
 
 @pytest.mark.parametrize("budget, others", [(1, 0), (1, 1), (1, 4), (2, 5), (10, 60)])
-def test_a_job_is_revived_once_its_end_is_told_to_all_that_wait_for_it(budget: int, others: int) -> None:
+def test_job_is_revived_after_its_end_reached_all_dependents(budget: int, others: int) -> None:
     queue = Queue(budget=budget)
     canceling: dict[str, Any] = {"on_dependency_failure": "cancel"}
     queue.enqueue(job("e"), job("d", max_attempts=1), job("x", after=["d", "e"], **canceling))
@@ -369,7 +367,7 @@ def test_a_job_is_revived_once_its_end_is_told_to_all_that_wait_for_it(budget: i
     assert queue.is_clean
 
 
-def test_a_sweep_of_an_earlier_end_says_nothing_of_a_later_one() -> None:
+def test_sweep_of_an_earlier_end_ignores_a_later_one() -> None:
     canceling: dict[str, Any] = {"on_dependency_failure": "cancel"}
     queue = Queue(job("a", max_attempts=1), *[job(f"b{number}", after=["a"]) for number in range(4)], budget=1)
     queue.enqueue(job("x", after=["a"], **canceling), job("y", after=["x"], **canceling))
@@ -387,7 +385,7 @@ def test_a_sweep_of_an_earlier_end_says_nothing_of_a_later_one() -> None:
 # --- what is told ----------------------------------------------------------------------------------------------------
 
 
-def test_the_edges_of_the_first_thousand_and_four_thousand_of_theirs_are_looked_at() -> None:
+def test_edge_statistics_cover_a_thousand_jobs_and_four_thousand_edges() -> None:
     queue = Queue(job("dead", max_attempts=1), checked=False)
     end(queue, "dead", "failed")
     for batch in range(3):
@@ -423,7 +421,7 @@ def test_at_most_a_hundred_orphans_are_named() -> None:
 
 
 @pytest.mark.parametrize("budget", [1, 2, 1000])
-def test_nothing_is_left_when_a_large_graph_is_over_and_its_records_have_expired(budget: int) -> None:
+def test_ended_large_graph_leaves_nothing_after_expiry(budget: int) -> None:
     queue = Queue(budget=budget, now_ms=0, checked=budget > 2)
     layers: list[list[str]] = [[f"{layer}-{number}" for number in range(8)] for layer in range(5)]
     specs: list[JobSpec] = []
@@ -487,7 +485,7 @@ def test_revival_waits_for_a_commit_that_is_under_way() -> None:
     assert queue.record("parent").cause == "child_failed"
 
 
-def test_a_job_of_whose_end_something_is_left_over_is_not_run_again_yet() -> None:
+def test_job_with_leftovers_of_its_end_is_not_rerun() -> None:
     queue = Queue(job("a", max_attempts=1), budget=1)
     queue.enqueue(*[job(f"b{n}", after=["a"], on_dependency_failure="cancel") for n in range(9)])
     queue.start()

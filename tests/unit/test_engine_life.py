@@ -20,7 +20,7 @@ ERROR = JobError(type="ValueError", message="no")
 # --- start_within ----------------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_ends_before_it_expires_is_not_looked_at_again() -> None:
+def test_job_ended_before_its_deadline_is_not_checked_again() -> None:
     queue = Queue(job("a", start_within_ms=1000), now_ms=0)
     queue.cancel("a")
     assert queue.engine.next_ms == DAY_MS
@@ -45,7 +45,7 @@ def test_cancel_by_path_is_bounded_and_covers_only_earlier_jobs() -> None:
     assert queue.is_clean
 
 
-def test_a_cancellation_by_path_tells_jobs_that_start_while_it_sweeps() -> None:
+def test_cancel_by_path_reaches_jobs_started_during_its_sweep() -> None:
     queue = Queue(*[job(f"j{number}", [f"a{number}"]) for number in range(5)], budget=3)
     assert queue.cancel_path() is True
     started = queue.start(5)
@@ -58,7 +58,7 @@ def test_a_cancellation_by_path_tells_jobs_that_start_while_it_sweeps() -> None:
     assert queue.stats().states[QUEUED] == 0
 
 
-def test_a_job_redriven_after_a_cancellation_by_path_is_not_covered() -> None:
+def test_job_redriven_after_a_cancel_by_path_is_excluded() -> None:
     queue = Queue(job("dead", ["a", "z"], max_attempts=1), budget=2)
     queue.start()
     queue.fail("dead")
@@ -95,7 +95,7 @@ def test_only_a_cancellation_that_was_cut_leaves_a_tally() -> None:
     assert len(queue.engine.state.shared) == 0
 
 
-def test_dead_jobs_give_up_their_places_in_steps_but_one_that_is_redriven_meanwhile() -> None:
+def test_dead_jobs_release_places_stepwise_except_redriven_ones() -> None:
     dead = [job(name, ["x", name], max_attempts=1, on_dead="hold") for name in "abc"]
     queue = Queue(*dead, budget=1, now_ms=0)
     queue.start(3)
@@ -132,9 +132,7 @@ def test_a_record_that_expires_uses_six_units() -> None:
         (OutcomeKind.FINISHED, {"service": "s", "retention_ms": 700_000}, 700_000),
     ],
 )
-def test_a_record_is_kept_by_state_service_or_policy_from_its_end_on(
-    kind: OutcomeKind, fields: dict[str, object], kept_ms: int
-) -> None:
+def test_record_is_kept_by_state_service_or_policy(kind: OutcomeKind, fields: dict[str, object], kept_ms: int) -> None:
     retention = Retention(finished=1000, failed=2000, canceled=3000, service=4000)
     queue = Queue(job("a", ["x"], max_attempts=1, **fields), retention=retention, now_ms=0)
     queue.start()

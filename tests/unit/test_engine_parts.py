@@ -40,7 +40,7 @@ def staged(**fields: Any) -> Queue:
 
 
 @pytest.mark.parametrize("budget", [1, 2, 5])
-def test_all_jobs_are_there_at_once_and_take_their_places_step_by_step(budget: int) -> None:
+def test_committed_jobs_are_visible_at_once_and_placed_stepwise(budget: int) -> None:
     queue = Queue(budget=budget)
     for part in range(4):
         ids = [f"{part}-{number}" for number in range(5)]
@@ -103,7 +103,7 @@ def stage_behind(queue: Queue, *jobs: JobSpec) -> None:
     assert "gone" not in queue.engine.table.jobs
 
 
-def test_a_job_taken_up_late_is_due_as_of_the_commit() -> None:
+def test_late_placed_job_is_due_as_of_its_commit() -> None:
     queue = Queue(budget=1, now_ms=0)
     queue.stage("T", *[job(f"j{number}") for number in range(9)], job("delayed", delay_ms=1000), job("last"))
     queue.commit("T")
@@ -113,7 +113,7 @@ def test_a_job_taken_up_late_is_due_as_of_the_commit() -> None:
     assert queue.record("last").queued_ms == 5000
 
 
-def test_the_first_dependency_that_cancels_a_job_at_the_commit_is_its_cause() -> None:
+def test_first_canceling_dependency_at_commit_is_the_cause() -> None:
     queue = Queue(*[job(each, max_attempts=1) for each in "abc"])
     queue.stage("T", job("d", after="abc", on_dependency_failure="cancel"))
     queue.start()
@@ -187,7 +187,7 @@ def test_a_submission_without_jobs_is_committed_too() -> None:
 
 
 @pytest.mark.parametrize("budget", [1, 2, 1000])
-def test_parts_that_are_never_committed_expire_ten_minutes_after_the_last(budget: int) -> None:
+def test_uncommitted_parts_expire_ten_minutes_after_the_last(budget: int) -> None:
     queue = Queue(budget=budget, now_ms=0)
     queue.stage("T", *[job(f"a{number}", ["x"], flow="f") for number in range(5)])
     queue.wait(9 * MINUTE)
@@ -203,7 +203,7 @@ def test_parts_that_are_never_committed_expire_ten_minutes_after_the_last(budget
         queue.commit("T")
 
 
-def test_a_part_that_comes_when_the_others_are_due_to_expire_keeps_them() -> None:
+def test_part_at_the_expiry_time_keeps_the_others() -> None:
     queue = staged(budget=1)
     queue.now_ms = STAGED_KEPT_MS
     queue.stage("T", job("c", after=["a", "b"], flow="f"))
@@ -268,7 +268,7 @@ def test_cancel_of_flow_covers_earlier_jobs_and_notifies_running_ones() -> None:
     assert queue.exchange().canceled == ("a",)
 
 
-def test_a_job_is_under_way_while_the_submission_that_hides_it_is_fresh() -> None:
+def test_job_is_in_progress_while_its_submission_is_fresh() -> None:
     queue = Queue()
     queue.stage("part", job("a", ["p"]))
     queue.enqueue(job("b", ["p"]))
@@ -286,7 +286,7 @@ def test_a_job_is_under_way_while_the_submission_that_hides_it_is_fresh() -> Non
     "others, kept_ms, state",
     [((), 0, JobState.QUEUED), (("w",), 5_000, JobState.STARTED), (None, 5_000, JobState.STARTED)],
 )
-def test_leases_of_workers_that_may_live_go_on_when_another_process_leads(
+def test_leases_of_possibly_live_workers_survive_a_new_leader(
     others: tuple[str, ...] | None, kept_ms: int, state: JobState
 ) -> None:
     queue = Queue()

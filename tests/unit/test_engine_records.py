@@ -32,7 +32,7 @@ def filled(jobs: list[JobSpec], *, apart: int = 1) -> Queue:
     return queue
 
 
-def test_order_of_time_below_a_path_looks_at_a_bounded_number_of_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_order_below_a_path_reads_bounded_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     count = op.RECORDS_LOOKED_AT_MAX + 1000
     queue = filled([job(f"j{n:04}", ["x", str(n % 7)]) for n in range(count)])
     looked_at = 0
@@ -85,7 +85,7 @@ def test_a_question_looks_at_so_many_blocks_and_no_more(newest_first: bool) -> N
     assert queue.apply(op.CountRecords(RecordFilter(service="s"))).complete
 
 
-def test_a_question_about_a_time_looks_at_so_many_records_and_no_more() -> None:
+def test_query_by_time_reads_a_bounded_number_of_records() -> None:
     jobs = [job(str(number)) for number in range(op.RECORDS_LOOKED_AT_MAX + 100)]
     queue = filled(jobs)
     # Early jobs lie among later ones, so that no block can be skipped by its times.
@@ -98,7 +98,7 @@ def test_a_question_about_a_time_looks_at_so_many_records_and_no_more() -> None:
     assert max(counts) == op.RECORDS_COUNTED_MAX - op.BLOCK_COUNTS_AS
 
 
-def test_a_question_about_a_path_looks_at_so_many_records_and_no_more() -> None:
+def test_query_by_path_reads_a_bounded_number_of_records() -> None:
     jobs = [job(str(number), ["x", str(number % 7)]) for number in range(2 * op.RECORDS_LOOKED_AT_MAX)]
     queue = filled([*jobs, job("last", ["x", "z"], user="u")])
     assert walk(queue, path=("x",), user="u") == [0, 0, 1]
@@ -155,7 +155,7 @@ def test_when_all_is_deleted_nothing_remembers_it() -> None:
     assert not table.jobs
 
 
-def test_a_job_that_is_canceled_before_its_submission_has_let_it_go_has_a_record_like_others() -> None:
+def test_job_canceled_before_its_release_has_an_ordinary_record() -> None:
     queue = Queue(budget=1, now_ms=0)
     queue.stage("S", *[job(str(number)) for number in range(5)])
     queue.commit("S")
@@ -165,7 +165,7 @@ def test_a_job_that_is_canceled_before_its_submission_has_let_it_go_has_a_record
     assert queue.find("4") is None
 
 
-def test_a_record_that_is_yet_to_be_let_go_is_amended_and_listed_as_it_is_then() -> None:
+def test_record_before_its_release_is_amended_and_listed_currently() -> None:
     queue = Queue(budget=1)
     specs = [job(each, user="u", service="s") for each in "ab"]
     queue.stage("S", *specs)
@@ -203,9 +203,7 @@ def test_writing_to_a_finished_record_does_not_block_waiters() -> None:
     "on_failure, cause",
     [("wait", "dependency a has expired"), ("cancel", "dependency a has failed"), ("run", None)],
 )
-def test_a_dependent_not_yet_resolved_follows_its_edge_after_the_dead_job_is_deleted(
-    on_failure: str, cause: str | None
-) -> None:
+def test_unresolved_dependent_follows_its_edge_after_a_deleted_dead_job(on_failure: str, cause: str | None) -> None:
     needy = [job(f"b{at}", after=["a"], on_dependency_failure=on_failure) for at in range(3)]
     queue = Queue(job("a"), *needy, budget=1)
     queue.start()

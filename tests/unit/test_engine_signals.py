@@ -7,7 +7,7 @@ from queuehint.values.record import JobState
 from queuehint.values.signal import signal_spec
 
 
-def test_one_whose_time_is_over_is_given_anew_though_its_record_is_not_dropped_yet() -> None:
+def test_expired_signal_is_given_again_despite_its_undropped_record() -> None:
     queue = Queue(budget=1)
     queue.enqueue(signal_spec("s", b"1", 1000))
     queue.enqueue(job("a"), *[job(str(n), after=["a"]) for n in range(5)])

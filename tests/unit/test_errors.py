@@ -100,7 +100,7 @@ def test_a_cycle_of_ten_thousand_prints_ten_jobs() -> None:
     assert len(error.cycle) == 10_000
 
 
-def test_a_closed_path_of_any_length_is_cut_in_the_message() -> None:
+def test_closed_path_of_any_length_is_truncated_in_messages() -> None:
     assert len(str(errors.PathClosedError("x" * 4096))) < 200
 
 
@@ -134,7 +134,7 @@ for _ in range(100_000):
     ],
     ids=["str", "long", "bytes", "digits", "raises", "hostile", "hostile repr", "deep", "surrogate"],
 )
-def test_a_value_is_shown_as_its_repr_cut_at_80_characters(value: object, text: str) -> None:
+def test_value_is_shown_as_its_repr_truncated_at_80_characters(value: object, text: str) -> None:
     assert shown(value) == text
     assert len(shown(value)) <= 80
 
@@ -210,13 +210,13 @@ def test_hidden_items_are_never_formatted() -> None:
         assert len(asked) < 80
 
 
-def test_a_message_is_one_line_that_can_be_printed_whatever_it_quotes() -> None:
+def test_message_is_one_printable_line() -> None:
     error = QueueHintError("a\nb \x1b[31m \u202e \ud800 \u00e9 → …")
     assert str(error) == r"a\nb \x1b[31m \u202e \ud800 é → …"
     assert str(error).isprintable()
 
 
-def test_the_text_of_a_failed_job_keeps_its_lines_and_nothing_else_that_a_terminal_obeys() -> None:
+def test_failed_job_text_keeps_lines_without_control_characters() -> None:
     error = errors.JobFailedError("a", "ValueError", "one\ntwo \x1b[31m")
     assert str(error) == "job 'a' failed: ValueError: one\ntwo \\x1b[31m"
     assert error.message == "one\ntwo \x1b[31m"
@@ -272,7 +272,7 @@ class _Zone(tzinfo):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_no_class_is_asked_for_a_text_that_may_have_no_end(value: object, text: str) -> None:
+def test_endless_reprs_are_never_computed(value: object, text: str) -> None:
     assert shown(value) == text
 
 

@@ -169,7 +169,7 @@ class Play:
                 assert got == wanted
 
 
-def test_each_follower_has_each_event_once_and_in_order_or_is_told_that_some_are_lost(
+def test_each_follower_gets_events_once_in_order_or_counts_losses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(event_reader, "AHEAD_MAX", 4)
@@ -196,7 +196,7 @@ def test_one_question_is_for_all_members() -> None:
     assert not (one.ahead or two.ahead)
 
 
-def test_one_that_wants_all_or_too_many_that_want_some_have_the_store_pass_over_nothing() -> None:
+def test_unfiltered_or_excess_followers_read_the_whole_log() -> None:
     log, feed = Log(), Feed(asks_for_all=False)
     many = members(log, feed, *[EventFilter(user=f"u{number}") for number in range(1001)])
     assert feed.question().filters == ()
@@ -211,7 +211,7 @@ def test_one_that_wants_all_or_too_many_that_want_some_have_the_store_pass_over_
     assert near.question().filters == ()
 
 
-def test_a_slow_one_leaves_and_reads_on_from_the_log_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_follower_leaves_and_resumes_from_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_reader, "AHEAD_MAX", 3)
     log, feed = Log(), Feed(asks_for_all=False)
     slow, quick = members(log, feed, EVERYTHING, ANN)
@@ -270,7 +270,7 @@ def test_all_read_by_themselves_when_the_log_has_begun_anew() -> None:
         assert taken(old)[:2] in ([1], [1, 3]) and taken(other)[:2] == [1, 2]
 
 
-def test_questions_are_further_apart_the_longer_nothing_is_found_and_never_so_far_that_the_log_goes_round(
+def test_idle_polls_slow_down_without_losing_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = 100.0
@@ -359,7 +359,7 @@ async def test_nothing_is_asked_while_nobody_waits(asked: list[Follow]) -> None:
     assert (await second).id == last.id
 
 
-async def test_an_error_of_the_store_is_told_to_all_that_wait_and_they_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_store_error_reaches_all_waiters_and_they_resume(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_reader, "PAUSES_S", (0.01,))
     sched, edit = doc_app()
     call, is_away = MemoryBackend.call, False
@@ -404,7 +404,7 @@ def test_streams_of_threads_are_one_reader(asked: list[Follow]) -> None:
     assert [first().id for first in firsts] == [handle.id] * 5
 
 
-async def test_a_stream_may_be_read_on_after_its_block_and_on_another_loop() -> None:
+async def test_stream_may_be_read_after_its_block_on_another_loop() -> None:
     sched, edit = doc_app()
     async with sched.events("enqueued") as stream:
         ids = [(await edit.enqueue(doc)).id for doc in "ab"]

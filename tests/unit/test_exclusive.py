@@ -30,7 +30,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def test_it_is_lost_at_its_end_by_this_machines_clock_and_stays_so(clock: Clock) -> None:
+def test_hold_is_lost_at_its_end_by_the_local_clock(clock: Clock) -> None:
     hold = Hold("a", 1, 101.0)
     assert not hold.lost
     clock.time_s = 100.999
@@ -41,7 +41,7 @@ def test_it_is_lost_at_its_end_by_this_machines_clock_and_stays_so(clock: Clock)
     assert hold.lost
 
 
-def test_a_renewal_in_time_extends_it_and_an_older_one_does_not_shorten_it(clock: Clock) -> None:
+def test_timely_renewal_extends_a_hold_and_older_ones_never_shorten(clock: Clock) -> None:
     hold = Hold("a", 1, 101.0)
     hold.extend(102.0)
     hold.extend(101.5)

@@ -177,7 +177,7 @@ def row_of(**fields: Any) -> dict[str, str]:
 _OF_RECORDS = attrs.fields_dict(JobRecord).keys()
 
 
-def test_a_table_has_a_header_and_a_row_for_each_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_has_a_header_and_a_row_per_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, text = tmp_path / "records.csv", io.StringIO(newline="")
     for file in (path, text, None):
         with Export(file, "csv") as out:

@@ -48,7 +48,7 @@ def facts(record: logging.LogRecord, *names: str) -> list[Any]:
     return [vars(record)[name] for name in names]
 
 
-def test_a_failed_attempt_is_told_with_its_job_its_number_and_the_wait(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_attempt_is_logged_with_job_number_and_wait(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     tell(caught(missing))
     (record,) = caplog.records
@@ -60,7 +60,7 @@ def test_a_failed_attempt_is_told_with_its_job_its_number_and_the_wait(caplog: p
     ]
 
 
-def test_the_last_attempt_is_logged_with_its_traceback_by_any_formatter(
+def test_last_attempt_is_logged_with_its_traceback_by_any_formatter(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tell(caught(missing), attempt=3)
@@ -92,7 +92,7 @@ def test_logged_failure_is_redacted(caplog: pytest.LogCaptureFixture) -> None:
     assert record.getMessage().endswith("KeyError: '***'")
 
 
-def test_a_redaction_and_a_filter_of_logs_that_both_fail_let_the_attempt_end(
+def test_failed_redaction_and_log_filter_let_the_attempt_end(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(_: Any) -> Any:
@@ -117,7 +117,7 @@ def test_without_texts_of_errors_their_type_is_left(caplog: pytest.LogCaptureFix
     assert "missing" not in str(vars(record))
 
 
-def test_a_text_is_one_line_that_a_terminal_does_not_obey(caplog: pytest.LogCaptureFixture) -> None:
+def test_logged_text_is_one_line_without_control_characters(caplog: pytest.LogCaptureFixture) -> None:
     tell(caught(lambda: int("x\n\x1b[31m" + 1000 * "y")))
     text = caplog.records[0].getMessage()
     assert text.isprintable()
@@ -200,7 +200,7 @@ def given_back(log: GivenBackLog, task: str, number: int) -> None:
     log.log("job.unknown_task", task, message, (task, f"j{number}"), {"task": task})
 
 
-def test_given_back_jobs_are_logged_once_a_minute_for_each_task(caplog: pytest.LogCaptureFixture) -> None:
+def test_released_jobs_are_logged_once_a_minute_per_task(caplog: pytest.LogCaptureFixture) -> None:
     clock = Minutes()
     log = GivenBackLog(clock)
     for number in range(3000):
@@ -222,7 +222,7 @@ def test_given_back_jobs_are_logged_once_a_minute_for_each_task(caplog: pytest.L
     assert len(caplog.records) == 4, "nothing was counted, and the minute of this task has passed"
 
 
-def test_given_back_jobs_within_a_minute_are_logged_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_jobs_released_within_a_minute_are_logged_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     log = GivenBackLog(Minutes())
     given_back(log, "fresh", 1)
     given_back(log, "fresh", 2)

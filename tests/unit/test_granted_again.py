@@ -38,7 +38,7 @@ def free(*ids: str, **fields: Any) -> Queue:
     return Queue(*[job(job_id, [job_id], **fields) for job_id in ids])
 
 
-def test_jobs_are_granted_by_their_numbers_under_the_tokens_that_they_had() -> None:
+def test_jobs_are_granted_by_number_with_their_old_tokens() -> None:
     queue = free("a", "b", "c")
     grants = granted_again(queue, 70, (3, True), (1, True), lease_ms=5)
     assert [(grant.spec.id, grant.token, grant.lease_until_ms) for grant in grants] == [
@@ -56,14 +56,14 @@ def test_no_job_is_granted_where_none_was() -> None:
 
 
 @pytest.mark.parametrize("number", [2, 9])
-def test_a_job_that_has_not_all_its_gates_or_is_not_there_is_refused(number: int) -> None:
+def test_missing_or_gated_job_is_refused(number: int) -> None:
     queue = Queue(job("a", ["x"]), job("b", ["x"]))
     with pytest.raises(NotGrantableError, match=f"the job number {number} may not run") as caught:
         granted_again(queue, 1, (number, True))
     assert caught.value.job_id == ("b" if number == 2 else None)
 
 
-def test_a_job_that_was_granted_is_granted_though_it_is_paused_now_or_parked() -> None:
+def test_granted_job_is_granted_again_even_if_paused_or_parked() -> None:
     queue = free("a", "b")
     queue.pause("a")
     queue.pause("b")
@@ -71,7 +71,7 @@ def test_a_job_that_was_granted_is_granted_though_it_is_paused_now_or_parked() -
     assert [grant.spec.id for grant in granted_again(queue, 1, (1, True), (2, True))] == ["a", "b"]
 
 
-def test_a_job_that_was_parked_is_parked_again_and_offered_when_that_ends() -> None:
+def test_parked_job_is_parked_again_and_offered_afterwards() -> None:
     queue, twin = free("a", "b", "c"), free("a", "b", "c")
     for each in (queue, twin):
         each.pause("b")

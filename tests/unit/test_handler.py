@@ -128,7 +128,7 @@ def test_the_context_is_no_argument_of_the_job() -> None:
     assert it.bind(("d",), {}) == {"doc": "d"}
 
 
-def test_a_first_parameter_named_ctx_is_the_context_if_it_says_nothing_else() -> None:
+def test_first_parameter_ctx_is_the_context_unless_annotated_otherwise() -> None:
     def unannotated(ctx, doc): ...  # type: ignore[no-untyped-def]
 
     def otherwise(ctx: str) -> None: ...
@@ -175,7 +175,7 @@ def test_result_that_cannot_be_resolved_is_refused_before_any_work() -> None:
             job.handler.loads(CODEC, b'{"doc":"doc1"}')
 
 
-def test_name_that_is_defined_further_down_is_resolved_at_first_use() -> None:
+def test_later_defined_name_is_resolved_at_first_use() -> None:
     names: dict[str, Any] = {"attrs": attrs, "dt": dt}
     code = "def work(later: Later, n: int, node: Node | None = None) -> list[Later]: return [later]"
     exec(f"from __future__ import annotations\n{code}", names)
@@ -189,7 +189,7 @@ def test_name_that_is_defined_further_down_is_resolved_at_first_use() -> None:
         job.spec(day, "1")
 
 
-def test_class_with_a_field_that_is_defined_later_is_checked_at_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_with_later_defined_field_is_checked_at_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("later_fields")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     names = vars(module)
@@ -256,12 +256,12 @@ def test_a_call_is_bound_by_name_without_defaults(args: Any, kwargs: Any, bound:
 @pytest.mark.parametrize(
     "args, kwargs", [((), {}), (("a", "b", "c"), {}), (("a",), {"doc": "b"}), (("a",), {"x": 1}), ((), {"n": 1})]
 )
-def test_a_call_that_does_not_fit_is_refused_naming_the_task(args: Any, kwargs: Any) -> None:
+def test_mismatched_call_is_refused_naming_the_task(args: Any, kwargs: Any) -> None:
     with pytest.raises(InvalidJobTypeError, match=r"^plain\(\): [^;]*$"):
         handler(plain).bind(args, kwargs)
 
 
-def test_an_option_that_is_given_as_an_argument_is_told_where_it_goes() -> None:
+def test_option_given_as_an_argument_names_its_place() -> None:
     with pytest.raises(InvalidJobTypeError, match=r"'delay'; options go before: plain\.using\(delay=\.\.\.\)$"):
         handler(plain).bind(("a",), {"delay": 5})
 
@@ -276,7 +276,7 @@ def test_signatures_name_every_option_of_declarations_and_calls() -> None:
         assert Policy.checked(**{option: default}) == Policy(), option
 
 
-def test_an_option_that_may_be_missing_is_taken_back_by_none() -> None:
+def test_optional_option_is_reset_by_none() -> None:
     some = JobOptions(id="i", key="k", name="n", service="s", tags=("t",), user="u", delay_ms=5)
     names = ("id", "key", "name", "service", "tags", "user", "delay")
     assert some.changed(**dict.fromkeys(names)) == JobOptions()
@@ -392,7 +392,7 @@ def test_argument_of_a_later_release_is_unknown_to_this_one(case: tuple[Any, byt
 @for_each(
     "payload", [b'{"level":[]}', b'{"level":"low","at":["1"]}', b'{"level":"low","at":5}', b'{"level":"low","when":5}']
 )
-def test_argument_of_a_wrong_type_is_not_of_a_later_release(payload: bytes) -> None:
+def test_argument_of_a_wrong_type_differs_from_a_later_release(payload: bytes) -> None:
     with pytest.raises(PayloadError) as caught:
         handler(rated).loads(CODEC, payload)
     assert type(caught.value) is PayloadError
@@ -423,7 +423,7 @@ def timed(at: dt.datetime, n: int, point: Point | None = None) -> Point | Childr
     return Point(n, n)
 
 
-def test_arguments_that_hold_templates_are_written_as_they_are_and_read_by_their_annotation() -> None:
+def test_templated_arguments_are_stored_unchanged_and_read_by_annotation() -> None:
     it = handler(timed)
     noon = dt.datetime(2024, 5, 17, 12, tzinfo=dt.UTC)
     payload = it.dumps(
@@ -530,7 +530,7 @@ def test_a_str_subclass_names_a_place_by_its_text() -> None:
         ("a", Annotated[str, 1], "a"),
     ],
 )
-def test_place_and_user_are_named_by_the_one_text_of_an_argument(case: tuple[Any, Any, str]) -> None:
+def test_place_and_user_use_the_same_text_of_an_argument(case: tuple[Any, Any, str]) -> None:
     value, annotation, text = case
 
     def work(it: Any) -> None: ...
@@ -655,7 +655,7 @@ def test_a_whole_number_of_too_many_digits_names_no_place() -> None:
             path(["{n}"], numbered, number)
 
 
-def test_a_lambda_is_no_task_unless_it_is_given_a_name() -> None:
+def test_lambda_is_refused_as_a_task_without_a_name() -> None:
     sched = Scheduler("memory://")
     with pytest.raises(HandlerError, match="write queue_hint=lambda"):
         sched.job(lambda doc: [doc])
@@ -677,7 +677,7 @@ def test_codec_of_an_application_writes_and_reads_each_call() -> None:
             assert it.loads(codec, written) == ((read, "all"), {})
 
 
-def test_value_of_an_annotation_that_is_not_plain_is_written_by_it_each_time() -> None:
+def test_complex_annotation_is_used_at_each_encoding() -> None:
     def pay(amount: decimal.Decimal, note: str = "") -> None: ...
 
     it, codec = handler(pay), JsonCodec()
@@ -688,7 +688,7 @@ def test_value_of_an_annotation_that_is_not_plain_is_written_by_it_each_time() -
             it.dumps(codec, {"amount": "1.50"})
 
 
-def test_value_that_is_not_plain_is_refused_each_time_though_its_annotation_is() -> None:
+def test_complex_value_is_refused_each_time_despite_a_plain_annotation() -> None:
     def put(value: Any) -> None: ...
 
     it, codec = handler(put), JsonCodec()
@@ -754,7 +754,7 @@ def users(text: Any, **arguments: Any) -> str | None:
     return edit.spec(**arguments).user
 
 
-def test_a_user_is_filled_from_the_call_as_a_place_is() -> None:
+def test_user_template_is_filled_like_a_place() -> None:
     assert users("{author}", author="ann") == "ann"
     assert users("{team}-{author}", author=7) == "red-7"
     assert users("{{x}}", author="ann") == "{x}"
@@ -794,7 +794,7 @@ def test_a_user_template_is_checked_against_the_signature() -> None:
         users(5, author="ann")
 
 
-def test_using_names_a_user_literally_and_other_options_keep_the_template() -> None:
+def test_using_names_a_literal_user_and_keeps_other_templates() -> None:
     sched = Scheduler("memory://")
 
     @sched.job(user="{author}")
@@ -807,7 +807,7 @@ def test_using_names_a_user_literally_and_other_options_keep_the_template() -> N
         assert flow.add(edit, "bob").spec.user == "bob"
 
 
-def test_a_method_and_a_context_that_is_not_first_are_refused_when_they_are_registered() -> None:
+def test_method_and_misplaced_context_are_refused_at_registration() -> None:
     class Shop:
         def sell(self, item: str) -> None: ...
 

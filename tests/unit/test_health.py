@@ -43,13 +43,13 @@ def test_health_is_bad_before_the_first_answer() -> None:
     assert (known["healthy"], known["last_round_trip"]) == (False, None)
 
 
-def test_health_is_bad_while_code_holds_up_the_loop_for_long() -> None:
+def test_health_fails_while_code_blocks_the_loop_for_long() -> None:
     assert told(answered_s=now_s(), blocked_s=10)["healthy"]
     known = told(answered_s=now_s(), blocked_s=70.04, is_stuck=True)
     assert (known["healthy"], known["blocked_s"]) == (False, 70.0)
 
 
-def test_health_tells_by_how_much_the_clock_of_the_store_was_set_back() -> None:
+def test_health_reports_how_far_the_store_clock_was_set_back() -> None:
     backend = RedisBackend(parse_url("redis://nowhere"))
     assert told(answered_s=now_s(), backend=backend)["clock_behind_s"] == 0.0
     backend.session._examination.clock_behind_ms = 86_400_500

@@ -7,7 +7,7 @@ import pytest
 from queuehint.core.structures.heap import LazyHeap
 
 
-def test_items_come_out_by_rank_then_number_then_in_order_of_arrival() -> None:
+def test_items_come_by_rank_then_number_then_arrival() -> None:
     heap: LazyHeap[str] = LazyHeap()
     for rank, number, item in [(2, 0, "d"), (1, 9, "c"), (1, 1, "a"), (1, 1, "b")]:
         heap.push(rank, number, item)

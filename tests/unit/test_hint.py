@@ -68,7 +68,7 @@ def refused(hint: object) -> str:
 # --- what is a hint --------------------------------------------------------------------------------------------------
 
 
-def test_none_is_no_place_and_the_empty_list_is_the_root() -> None:
+def test_none_is_no_place_and_an_empty_list_is_root() -> None:
     assert parse_hint(None) is None
     assert parse_hint([]) == ()
     assert parse_hint(()) == ()
@@ -105,7 +105,7 @@ def test_unordered_hint_is_refused(hint: object) -> None:
 
 
 @pytest.mark.parametrize("segment", [1, True, None, ["a"], b"a", pathlib.PurePath("x"), uuid.uuid4(), 1.5])
-def test_a_segment_that_is_no_str_is_refused_by_index_and_type(segment: object) -> None:
+def test_non_str_segment_is_refused_by_index_and_type(segment: object) -> None:
     with pytest.raises(InvalidHintTypeError) as caught:
         parse_hint(["a", segment])
     assert f"queue_hint segment 1 must be str, got {type(segment).__name__}: " in str(caught.value)
@@ -163,7 +163,7 @@ def test_a_lone_surrogate_is_refused_because_it_cannot_be_sent(segment: str) -> 
     ],
     ids=["one too many", "1 MiB", "two bytes each", "long and not ASCII", "surrogates"],
 )
-def test_a_segment_over_256_bytes_is_refused_with_its_size_and_the_limit(segment: str, size: str) -> None:
+def test_segment_over_256_bytes_is_refused_with_size_and_limit(segment: str, size: str) -> None:
     message = refused([segment])
     assert f"segment 0 is {size} bytes, limit 256: " in message
     assert len(message) < 200
@@ -200,7 +200,7 @@ def test_a_million_segments_are_refused_without_looking_at_them(count: int) -> N
     assert Counted.seen == 65
 
 
-def test_a_path_of_4096_bytes_is_valid_and_one_more_is_not() -> None:
+def test_path_of_4096_bytes_is_valid_and_one_more_refused() -> None:
     hint = ["x" * 256] * 16
     assert parse_hint(hint) == tuple(hint)
     assert "is 4097 bytes in all, limit 4096: 'xxx" in refused([*hint, "y"])
@@ -295,7 +295,7 @@ def test_a_claim_made_by_hand_is_checked_and_made_plain() -> None:
     assert parse_claims([Claim(path, mode)]) == (Claim(("a", "b"), "counted"),)
 
 
-def test_a_claim_that_is_counted_conflicts_with_none_and_stands_alone() -> None:
+def test_counted_claim_conflicts_with_none_and_stands_alone() -> None:
     counted = (Claim(("a",), "counted"),)
     for other in (claim("a"), claim(), claim("a", mode=SHARED), *counted):
         assert not conflict(counted, (other,))
@@ -351,7 +351,7 @@ def test_normalised_claims_omit_covered_claims(claims: list[Claim], normal: list
     assert normalise(claims) == tuple(normal)
 
 
-def test_normal_claims_conflict_with_the_same_jobs_and_never_meet_one_another() -> None:
+def test_normalised_claims_conflict_with_the_same_jobs_and_are_disjoint() -> None:
     paths: list[tuple[str, ...]] = [(), ("a",), ("a", "b"), ("a", "c"), ("b",)]
     universe = [Claim(path, mode) for path in paths for mode in ("exclusive", SHARED)]
     for claims in itertools.combinations(universe, 3):
@@ -417,13 +417,13 @@ def test_a_key_is_the_segments_with_colons_and_backslashes_escaped(path: tuple[s
     assert parse_key(key) == path
 
 
-def test_no_two_paths_share_a_key_and_each_key_leads_back() -> None:
+def test_path_keys_are_unique_and_reversible() -> None:
     keys = [queue_key(path) for path in PATHS]
     assert len(set(keys)) == len(PATHS)
     assert [parse_key(key) for key in keys] == PATHS
 
 
-def test_the_keys_of_all_descendants_and_no_others_sort_below_a_path() -> None:
+def test_keys_of_exactly_the_descendants_sort_below_a_path() -> None:
     for path in PATHS[1:]:
         low, high = keys_below(path)
         below = [other for other in PATHS if low < queue_key(other) < high]

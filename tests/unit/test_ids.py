@@ -30,7 +30,7 @@ def test_an_id_is_valid_and_21_characters_long() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking beside threads
-def test_a_fork_is_another_process_and_marks_its_ids_as_its_own() -> None:
+def test_fork_marks_its_ids_as_its_own() -> None:
     parent, process = ids.new_id()[-6:], ids.this_process.mark
     read, write = os.pipe()
     if (pid := os.fork()) == 0:

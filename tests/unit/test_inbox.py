@@ -176,14 +176,14 @@ def test_more_jobs_with_keys_are_refused() -> None:
         operations_at_once([attrs.evolve(spec, key=spec.id) for spec in specs(501)])
 
 
-def test_jobs_of_many_gates_are_within_the_limits_of_one_operation() -> None:
+def test_jobs_of_many_gates_fit_one_operation() -> None:
     deep = specs(400, claims=(Claim(tuple("abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz")),))
     *parts, commit = map(facts, operations_at_once(deep))
     assert len(parts) == 2
     assert commit["jobs"] == 400
 
 
-def test_a_flow_has_its_timeout_on_the_operation_by_which_it_takes_effect() -> None:
+def test_flow_timeout_is_on_the_operation_that_commits() -> None:
     (small,) = map(facts, operations_at_once(specs(2, flow="f"), whole=True, flow_timeout_ms=5))
     assert (small["flow"], small["flow_timeout_ms"]) == ("f", 5)
     *parts, commit = map(facts, operations_at_once(specs(1_001, flow="f"), whole=True, flow_timeout_ms=5))
@@ -261,7 +261,7 @@ def test_a_row_that_is_there_already_changes_nothing(size: int, store: Store) ->
 
 
 @pytest.mark.parametrize("flow", [None, "f"])
-def test_jobs_of_a_row_that_are_there_are_found_beside_new_ones(flow: str | None, store: Store) -> None:
+def test_known_jobs_of_a_row_are_found_beside_new_ones(flow: str | None, store: Store) -> None:
     some = [*specs(2_000, flow=flow), JobSpec(id="some", task="save", flow=flow, depends_on=portions_of(1_001))]
     more = [JobSpec(id="more", task="save", flow=flow, depends_on=portions_of(1_500))]
     store.take(row(some, whole=flow is not None))
@@ -323,7 +323,7 @@ def test_rows_cancel_jobs_and_paths(store: Store) -> None:
         assert store.states == {"CANCELED": number}
 
 
-def test_a_row_cancels_a_path_with_more_jobs_than_one_step_does(store: Store) -> None:
+def test_row_cancels_a_path_with_more_jobs_than_one_step(store: Store) -> None:
     store.take(row([attrs.evolve(spec, claims=(Claim(("a", spec.id)),)) for spec in specs(1_500)]))
     store.settle()
     store.take([each for each in ALONE if hasattr(each, "path")])

@@ -35,7 +35,7 @@ def test_jobs_on_one_path_come_in_order_of_number() -> None:
     assert made.at("c") == {}
 
 
-def test_a_walk_over_the_keys_goes_on_from_any_key_there_was() -> None:
+def test_walk_over_the_keys_resumes_from_any_former_key() -> None:
     made = index(("a",), ("a", "b"), ("a", "d"))
     assert made.next_key(("a",), None) == "a"
     assert made.next_key(("a",), "a") == "a:b"
@@ -59,7 +59,7 @@ def test_entries_go_on_behind_any_entry_in_either_order(path: tuple[str, ...], n
         assert [entry[:2] for entry in made.entries(path, after, newest_first=newest_first)] == beyond
 
 
-def test_the_order_is_made_for_a_range_and_given_up_when_no_other_is_asked_for() -> None:
+def test_order_is_built_per_range_and_dropped_when_unused() -> None:
     made = PathIndex()
     made.check()
     for number in range(3):

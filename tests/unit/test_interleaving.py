@@ -132,7 +132,7 @@ def test_orders_with_fewer_switches_come_first() -> None:
     assert counts[0] == 0 < counts[-1]
 
 
-def test_too_many_orders_are_drawn_from_by_chance_and_the_same_again() -> None:
+def test_excess_orders_are_sampled_reproducibly() -> None:
     jobs = [("wait", None, (5,))] * 4
     seen: list[list[int]] = [[], []]
     for log in seen:
@@ -156,7 +156,7 @@ def _logging(log: list[int]) -> Callable[..., Any]:
 # --- what is convicted, and what is not ------------------------------------------------------------------------------
 
 
-def test_a_lost_update_under_a_hint_that_is_too_narrow_is_convicted_with_two_jobs() -> None:
+def test_lost_update_under_narrow_hints_is_convicted_by_two_jobs() -> None:
     jobs = [("add", ["doc", str(section)], (2**section,)) for section in range(5)]
     told = convicted({"add": add}, jobs, account)
     assert told.startswith("Side by side 2 jobs leave another state than one by one, and the rules allow it.")
@@ -206,7 +206,7 @@ def test_specs_of_an_application_bring_their_own_hints() -> None:
     check_serial_equivalence({"count": increment}, [count.spec("doc1", 1), count.spec("doc2", 2)], dict)
 
 
-def test_arguments_of_specs_are_read_by_the_annotations_of_their_handlers() -> None:
+def test_spec_arguments_are_read_by_handler_annotations() -> None:
     sched = Scheduler("memory://")
     seen: list[Any] = []
 
@@ -267,7 +267,7 @@ def test_deadlocked_tasks_are_dropped_silently() -> None:
     gc.collect()
 
 
-def test_a_state_that_depends_on_the_order_alone_is_convicted_unless_any_order_will_do() -> None:
+def test_order_dependent_state_is_convicted_unless_any_order_is_allowed() -> None:
     async def append(log: list[str], text: str) -> None:
         await asyncio.sleep(0)
         log.append(text)
@@ -280,7 +280,7 @@ def test_a_state_that_depends_on_the_order_alone_is_convicted_unless_any_order_w
         check_serial_equivalence({"append": append}, jobs, list, any_order=True, orders_max=5)
 
 
-def test_any_order_of_whole_jobs_is_not_any_order_of_steps() -> None:
+def test_order_of_whole_jobs_differs_from_order_of_steps() -> None:
     async def append(log: list[str], text: str) -> None:
         for letter in text:
             log.append(letter)
@@ -307,7 +307,7 @@ def test_a_plain_function_is_one_step() -> None:
     assert tried == SerialEquivalence(2, is_exhaustive=True)
 
 
-def test_an_exception_in_some_orders_only_is_convicted_and_is_the_cause() -> None:
+def test_exception_in_some_orders_is_convicted_as_the_cause() -> None:
     async def move(places: dict[str, int], old: str, new: str) -> None:
         if old in places:
             await asyncio.sleep(0)
@@ -331,7 +331,7 @@ async def withdraw(account: Account, amount: int) -> None:
     account["balance"] = balance - amount
 
 
-def test_one_by_one_an_exception_is_raised_as_it_is_unless_it_is_expected() -> None:
+def test_sequential_exception_is_raised_unless_expected() -> None:
     jobs = [("withdraw", ["a"], (5,)), ("withdraw", ["a"], (5,)), ("withdraw", ["a"], (1,))]
     state = lambda: {"balance": 6}  # noqa: E731
     with pytest.raises(EmptyError) as caught:
@@ -346,7 +346,7 @@ def test_the_raising_job_must_be_the_same_in_every_order() -> None:
     assert told.startswith("What jobs raise depends on the order of their steps.")
 
 
-def test_dependents_of_a_job_that_raises_do_as_they_are_told() -> None:
+def test_dependents_of_a_raising_job_follow_their_policy() -> None:
     ran: list[str] = []
 
     async def run(state: Any, name: str) -> None:
@@ -425,7 +425,7 @@ def test_a_time_out_strikes_where_nothing_else_can_go_on() -> None:
     check_serial_equivalence({"hang": hang}, [("hang", None), ("hang", None)], list)
 
 
-def test_a_time_out_is_not_struck_by_how_long_others_sleep() -> None:
+def test_timeout_is_independent_of_sleeps_of_others() -> None:
     async def locked(state: dict[str, Any], name: str) -> None:
         async with asyncio.timeout(1), state["lock"]:
             await asyncio.sleep(0.9)
@@ -439,7 +439,7 @@ def test_a_time_out_is_not_struck_by_how_long_others_sleep() -> None:
     )
 
 
-def test_a_job_that_asks_again_and_again_lets_others_go_on() -> None:
+def test_polling_job_lets_others_proceed() -> None:
     async def until(state: dict[str, bool]) -> None:
         while not state.get("set"):  # noqa: ASYNC110 - it asks again and again
             await asyncio.sleep(0)
@@ -450,7 +450,7 @@ def test_a_job_that_asks_again_and_again_lets_others_go_on() -> None:
     check_serial_equivalence({"until": until, "put": put}, [("put", None), ("until", None)], dict, orders_max=50)
 
 
-def test_one_that_waits_for_a_later_job_does_not_even_end_one_by_one() -> None:
+def test_job_that_waits_for_a_later_one_never_ends() -> None:
     async def until(state: asyncio.Event) -> None:
         await state.wait()
 
@@ -570,7 +570,7 @@ def test_malformed_arguments_are_refused(handlers: Any, jobs: Any, state: Any, o
         check_serial_equivalence(handlers, jobs, state, **options)
 
 
-def test_the_handlers_of_an_application_get_the_state_as_that_of_their_context_or_where_they_look_for_it() -> None:
+def test_application_handlers_receive_the_state_by_context_or_patch() -> None:
     sched = Scheduler()
     shop: dict[str, Account] = {}
 

@@ -217,7 +217,7 @@ def test_canceled_job_must_not_begin_and_accuses_no_other() -> None:
     assert rules(canceled, other, tolerance_ms=30) == []
 
 
-def test_job_without_a_run_is_a_fault_only_of_a_complete_log() -> None:
+def test_job_without_a_run_is_a_fault_only_when_complete() -> None:
     waits = JobIntervals.of("a", ["doc1"], called_ms=0, returned_ms=1)
     dies = JobIntervals.of("b", ["doc1"], called_ms=2, returned_ms=3, runs=[(10,)])
     unknown = JobIntervals.of("c", ["doc1"], called_ms=0)
@@ -396,7 +396,7 @@ def test_contradictions_between_lines_are_refused() -> None:
         read_intervals([began, '{"stamp": "ended", "job": "a", "at": 0}'])
 
 
-def test_last_line_that_was_cut_off_is_skipped_and_no_other() -> None:
+def test_truncated_last_line_is_skipped_and_no_other() -> None:
     log = read_intervals(['{"job": "a"}\n', b'{"job": "b'])
     assert ([job.job for job in log.jobs], log.skipped) == (["a"], ("lines that were cut off at the end of a file: 1",))
     for wrong in (['{"job": "b', '{"job": "a"}'], ['{"job": "b\n']):
@@ -498,7 +498,7 @@ def test_clock_of_the_caller_gives_the_times(path: Path) -> None:
     assert (job.called_ms, job.returned_ms, job.runs[0].began_ms, job.runs[0].ended_ms) == (5, 8, 8, 8)
 
 
-def test_processes_share_a_file_and_one_that_is_killed_leaves_its_beginning(path: Path) -> None:
+def test_processes_share_a_file_and_a_killed_one_leaves_starts(path: Path) -> None:
     context = multiprocessing.get_context("fork")
     recorder = IntervalRecorder(path)
     copy: IntervalRecorder = pickle.loads(pickle.dumps(recorder))

@@ -27,7 +27,7 @@ def test_a_job_without_history_has_an_empty_one() -> None:
     assert made.blocked == {}
 
 
-def test_a_job_of_a_submission_in_parts_is_hidden_until_its_commit() -> None:
+def test_job_of_a_staged_submission_is_hidden_until_commit() -> None:
     queue = Queue(job("a"), budget=1)
     queue.stage("T", *[job(f"b{number}") for number in range(5)])
     jobs = queue.engine.table.jobs

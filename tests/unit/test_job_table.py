@@ -20,7 +20,7 @@ DAY_MS = 24 * 3600 * 1000
 FINISHED, FAILED, CANCELED = JobState.FINISHED, JobState.FAILED, JobState.CANCELED
 
 
-def test_records_are_kept_by_state_by_service_or_as_the_job_says() -> None:
+def test_records_are_kept_by_state_service_or_job_policy() -> None:
     kept_ms = JobTable(Retention()).kept_ms
     plain, served = job("a"), job("b", service="import")
     assert [kept_ms(plain, state) for state in (FINISHED, FAILED, CANCELED)] == [DAY_MS, 7 * DAY_MS, DAY_MS]

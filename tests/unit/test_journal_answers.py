@@ -21,7 +21,7 @@ requests = st.none() | st.builds(
 
 
 @given(st.lists(st.tuples(requests, st.integers(0, 9).map(lambda n: op.Draw(n + 1))), min_size=1))
-def test_a_row_of_a_journal_is_read_as_it_was_written(entries: list[tuple[Request | None, op.Draw]]) -> None:
+def test_journal_row_round_trips(entries: list[tuple[Request | None, op.Draw]]) -> None:
     row = pack([line_of(encode(operation), request) for request, operation in entries])
     assert list(unpack(row)) == [(request, encode(operation)) for request, operation in entries]
 
@@ -31,7 +31,7 @@ def test_a_row_that_is_none_is_damage() -> None:
         list(unpack(b'{"":"Tick"}\nx y'))
 
 
-def test_the_newest_answer_of_a_stream_is_kept_and_an_earlier_request_refused() -> None:
+def test_newest_answer_of_a_stream_is_kept_and_earlier_refused() -> None:
     answers = Answers()
     assert answers.find(Request("s", 1)) is None
     answers.keep(Request("s", 1), op.Draw(1), op.Drawn(1))
@@ -93,7 +93,7 @@ def test_answers_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [answers.find(Request(f"s{n}", 1)) is not None for n in range(10)] == [False] * 8 + [True] * 2
 
 
-def test_a_worker_that_asks_through_the_leaders_process_is_none_of_a_guest() -> None:
+def test_worker_of_the_leader_process_is_no_guest() -> None:
     answers = Answers()
     nothing = op.Exchanged((), (), (), more=False)
     answers.keep(Request("s", 1), op.Exchange("w"), nothing)
@@ -102,7 +102,7 @@ def test_a_worker_that_asks_through_the_leaders_process_is_none_of_a_guest() -> 
     assert not answers.workers
 
 
-def test_more_rows_of_the_inbox_are_read_after_small_rows_and_fewer_after_large_ones() -> None:
+def test_inbox_reads_more_rows_after_small_and_fewer_after_large() -> None:
     rows = ROWS_FIRST
     for _ in range(20):
         rows = rows_after(rows, [1_000] * rows)

@@ -139,7 +139,7 @@ def test_errors_come_back_with_their_facts(error: QueueHintError) -> None:
     "answer",
     [b"", b"r", b"x{}", b'e["SystemExit", [], {}]', b'e["x"]', b"e1", b'r{"a":1}', b"r[[1]]", b"r" + b"[" * 99_999],
 )
-def test_an_answer_that_cannot_be_read_is_an_error_of_the_store(answer: bytes) -> None:
+def test_unreadable_answer_raises_a_store_error(answer: bytes) -> None:
     with pytest.raises(BackendError, match="sent a reply that cannot be read"):
         read_answer(answer, op.Pulled)
 
@@ -197,12 +197,12 @@ def test_hello_of_a_guest_carries_release_wire_and_aim(aim: int) -> None:
     assert read_aim(b"%d" % aim) == aim
 
 
-def test_a_guest_of_a_later_release_may_say_more_of_itself() -> None:
+def test_guest_of_a_later_release_may_send_more_fields() -> None:
     said = read_hello(b"queuehint 9.9 docs 1 2-0f 12,13 more and more", "docs")
     assert said == Hello(release="9.9", wire="2-0f", reads=frozenset({12, 13}), aim=LEAD)
 
 
-def test_a_guest_that_is_not_understood_is_refused_by_both_releases_and_wires() -> None:
+def test_unknown_guest_is_refused_by_both_releases_and_wires() -> None:
     said = read_hello(b"queuehint 9.9 docs 0 2-0f 12", "docs")
     with pytest.raises(BackendDeniedError) as caught:
         said.check()
@@ -282,7 +282,7 @@ def test_bytes_that_are_not_a_wait_are_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_frames_are_cut_out_of_a_stream_wherever_it_is_torn(size: int) -> None:
+def test_frames_are_cut_out_of_a_stream_at_any_split(size: int) -> None:
     sent = [(CALL, 1, b"abc"), (ASK, 2**64 - 1, b""), (WAIT, 7, bytes(100))]
     stream = b"".join([frame(*each) for each in sent])
     frames = Frames(100)
@@ -293,7 +293,7 @@ def test_frames_are_cut_out_of_a_stream_wherever_it_is_torn(size: int) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 8, 110, 0xFFFFFFFF])
-def test_a_frame_that_is_too_long_or_none_is_refused_by_its_length(length: int) -> None:
+def test_oversized_or_empty_frame_is_refused_by_its_length(length: int) -> None:
     with pytest.raises(ValueError, match="no frame"):
         list(Frames(100).feed(length.to_bytes(4, "big")))
 
@@ -309,6 +309,6 @@ def test_a_frame_that_is_too_long_or_none_is_refused_by_its_length(length: int) 
         (b'r{"":"JobSpec"}', JobSpec),
     ],
 )
-def test_an_answer_chooses_no_class_but_the_one_that_is_declared(answer: bytes, kind: Any) -> None:
+def test_answer_chooses_only_the_declared_class(answer: bytes, kind: Any) -> None:
     with pytest.raises(BackendError, match="sent a reply that cannot be read"):
         read_answer(answer, kind)

@@ -63,7 +63,7 @@ print(len(names))
 """
 
 
-def test_the_package_the_lease_helper_and_the_kit_import_no_more_than_they_need() -> None:
+def test_package_lease_helper_and_kit_import_only_their_needs() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _IMPORTS],
         env={"HYPOTHESIS_NO_PLUGINS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},

@@ -76,7 +76,7 @@ def test_waiter_above_represents_waiters_below() -> None:
     assert len(queue.run(5)) == 18
 
 
-def test_one_that_nobody_claims_does_not_keep_a_slot_from_the_others_for_ever() -> None:
+def test_unclaimed_job_does_not_keep_a_slot_forever() -> None:
     queue = Limited(job("run", ["a", "x"]), *at("a", 10, pool="dead"), job("last", ["a", "y"]))
     queue.limit("a", most=1)
     assert queue.start(pools=("default", "dead")) == ["run"]
@@ -122,7 +122,7 @@ def test_a_start_takes_a_token_and_tokens_come_back_evenly() -> None:
     assert queue.why("a7").kind is ReasonKind.LIMIT
 
 
-def test_the_timer_of_a_rate_is_gone_with_the_last_that_waits() -> None:
+def test_timer_of_a_rate_ends_with_its_last_waiter() -> None:
     queue = Limited(*at("a", 2))
     queue.limit("a", rate=(1, 5_000), burst=1)
     queue.start()
@@ -131,7 +131,7 @@ def test_the_timer_of_a_rate_is_gone_with_the_last_that_waits() -> None:
     assert queue.engine.table.limits.next_ms() is None
 
 
-def test_a_bucket_is_kept_for_a_child_until_it_is_full_and_no_longer() -> None:
+def test_bucket_of_a_child_is_kept_until_full() -> None:
     queue = Limited(*[job(f"{number}", ["t", str(number)]) for number in range(50)])
     queue.limit("t", rate=(2, 1000), burst=2, each=True)
     (limiter,) = queue.engine.table.limits.limiters.values()
@@ -149,7 +149,7 @@ def test_a_bucket_is_kept_for_a_child_until_it_is_full_and_no_longer() -> None:
     assert queue.engine.table.limits.next_ms() is None
 
 
-def test_a_child_whose_bucket_is_full_is_counted_while_its_jobs_run() -> None:
+def test_child_with_a_full_bucket_is_counted_while_jobs_run() -> None:
     queue = Limited(job("1", ["t", "a"]), job("2", ["t", "b"]))
     queue.limit("t", rate=(1, 10), burst=1, each=True)
     assert queue.start() == ["1", "2"]
@@ -179,7 +179,7 @@ def test_children_keep_spent_tokens_when_their_rate_changes() -> None:
 # --- tasks and pools -------------------------------------------------------------------------------------------------
 
 
-def test_a_limit_of_a_task_has_one_counter_while_jobs_of_it_run_or_are_parked() -> None:
+def test_task_limit_has_one_counter_while_jobs_run_or_park() -> None:
     queue = Limited(job("1"), job("2", ["a"]), job("3", ["b"], pool="p"))
     queue.apply(SetLimit(Limit(task="task", most=2)))
     queue.apply(SetLimit(Limit(pool="p", most=1)))
@@ -232,7 +232,7 @@ def test_parked_jobs_are_offered_again_in_bounded_steps() -> None:
     assert len(queue.start()) + len(queue.start()) + len(queue.start()) + len(queue.start()) >= 5
 
 
-def test_a_path_in_the_middle_of_a_drop_may_be_limited_anew() -> None:
+def test_path_may_be_limited_again_during_a_drop() -> None:
     queue = Limited(*at("a", 12), budget=3)
     queue.limit("a", most=1)
     for _ in range(5):
@@ -268,7 +268,7 @@ def test_equal_limit_changes_nothing() -> None:
     assert queue.limits() == ()
 
 
-def test_a_job_whose_limit_has_just_gone_waits_for_a_worker() -> None:
+def test_job_of_a_removed_limit_waits_for_a_worker() -> None:
     queue = Limited(*at("a", 5), budget=1)
     queue.limit("a", most=1)
     for _ in range(8):

@@ -59,7 +59,7 @@ def test_boxes_say_whose_they_are_and_whether_somebody_listens() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, NOTE_BYTES - 100, NOTE_BYTES, 3 * NOTE_BYTES - 300])
-def test_short_letters_are_notifications_of_which_each_can_be_read_alone(size: int) -> None:
+def test_short_letters_are_independently_readable_notifications(size: int) -> None:
     data = random.Random(size).randbytes(size)
     notes, row = written(BOX, [Piece(ID, DATA, 0, data)], is_polled=False)
     assert row is None
@@ -122,7 +122,7 @@ def ends() -> Iterator[Ends]:
         yield Ends(Stream(ID, mine, BOX, 0.0), other)
 
 
-def test_a_stream_reads_no_more_than_the_other_end_has_room_for(ends: Ends) -> None:
+def test_stream_reads_at_most_the_room_of_its_peer(ends: Ends) -> None:
     stream, other = ends
     sent = 0
     while stream.room:
@@ -177,7 +177,7 @@ def test_unread_pieces_are_kept_up_to_the_window_then_acknowledged(ends: Ends) -
     assert stream.to_tell() is None
 
 
-def test_the_end_of_the_socket_is_a_piece_behind_all_others(ends: Ends) -> None:
+def test_socket_end_is_a_piece_behind_all_others(ends: Ends) -> None:
     stream, other = ends
     assert stream.read(99) is None
     other.send(b"abc")
@@ -186,7 +186,7 @@ def test_the_end_of_the_socket_is_a_piece_behind_all_others(ends: Ends) -> None:
     assert stream.read(99) == Piece(ID, END, 3)
 
 
-def test_a_stream_of_a_guest_is_not_read_before_it_is_accepted(ends: Ends) -> None:
+def test_guest_stream_is_not_read_before_its_acceptance(ends: Ends) -> None:
     stream = Stream(ID, ends.stream.socket, BOX, 0.0, "1.a")
     assert stream.room == 0
     stream.is_accepted = True
@@ -218,7 +218,7 @@ def test_marks_read_a_slow_whole_box_less_often(took_s: float, rests_s: float) -
     assert marks.above(rests_s) == 0
 
 
-def test_the_socket_of_a_leader_that_died_a_moment_ago_is_not_one_of_another_container() -> None:
+def test_socket_of_a_recently_dead_leader_is_not_another_container() -> None:
     unreached = Unreached()
     assert not unreached.is_for_long("1.a")
     unreached._since_s -= UNREACHED_S

@@ -27,7 +27,7 @@ def test_no_password_is_shown(url: str) -> None:
 
 
 @for_each("url", [*WITH_SECRETS, *ODD])
-def test_a_part_of_a_url_that_is_not_shown_is_known_as_one(url: str) -> None:
+def test_hidden_part_of_a_url_is_recognised(url: str) -> None:
     assert SECRET.casefold() in {part.casefold() for part in hidden_parts(url)}
 
 
@@ -41,7 +41,7 @@ def test_a_password_is_in_no_message_of_open_backend(url: str) -> None:
 
 
 @given(SCHEMES, st.sampled_from([":", ":/", "://"]), SIGNS, SIGNS)
-def test_a_password_before_the_host_is_not_shown_whatever_stands_in_it(
+def test_password_before_the_host_is_masked_with_any_characters(
     scheme: str, slashes: str, before: str, after: str
 ) -> None:
     for userinfo in (f"ann:{before}{SECRET}{after}", f"{before}{SECRET}{after}:pass", f"{before}{SECRET}{after}"):

@@ -35,9 +35,7 @@ def most_in_a_window(starts: list[tuple[int, int]], per_ms: int) -> int:
     "tokens, burst, most",
     [(10, None, 10), (100, None, 100), (10, 10, 19), (100, 100, 199), (10, 1, 10), (10, 4, 13)],
 )
-def test_a_window_has_no_more_starts_than_a_rate_says_and_a_bucket_up_to_its_burst_more(
-    tokens: int, burst: int | None, most: int
-) -> None:
+def test_window_and_bucket_never_exceed_rate_and_burst(tokens: int, burst: int | None, most: int) -> None:
     starts = starts_of(Meter(), limit(tokens, burst=burst), range(10_000, 14_000))
     assert most_in_a_window(starts, SECOND_MS - (burst is not None)) == most
 
@@ -98,7 +96,7 @@ def test_meter_reaches_nearly_its_rate(
         max_size=12,
     )
 )
-def test_a_rate_that_changes_starts_no_more_than_the_starts_that_both_count_leave_room_for(
+def test_changed_rate_leaves_room_only_beyond_counted_starts(
     changes: list[tuple[int, int, int | None, int, int]],
 ) -> None:
     """From log to log the times are kept; a log stays within its bound."""
@@ -142,7 +140,7 @@ def test_spent_bucket_tokens_expire_after_their_interval() -> None:
     assert (back.log, back.spent, back.at_ms) == ([], 5 * SECOND_MS, 60)
 
 
-def test_starts_of_one_part_of_the_time_are_one_entry_with_the_time_of_the_last() -> None:
+def test_starts_within_a_part_share_one_entry() -> None:
     rate, meter = limit(1000, 64_000), Meter()
     for now_ms in range(0, 64_000, 100):
         meter.spend(rate, 1, now_ms)

@@ -178,7 +178,7 @@ def hidden() -> Private:
         (Allowing(text="a"), Insert, "$.a: Allowing cannot be written as Insert: it would be read as another value"),
     ],
 )
-def test_model_that_would_come_back_as_another_is_refused_by_name(case: tuple[Any, Any, str]) -> None:
+def test_model_that_does_not_round_trip_is_refused_by_name(case: tuple[Any, Any, str]) -> None:
     value, annotation, said = case
     with pytest.raises(PayloadError) as caught:
         dumps(value, annotation)
@@ -217,7 +217,7 @@ def odd(**given: Any) -> Odd:
         (hidden(), Private | Secret, "private attributes of Private are not written"),
     ],
 )
-def test_refusal_of_a_model_names_no_field_that_is_not_to_blame(case: tuple[Any, Any, str]) -> None:
+def test_refusal_of_a_model_names_only_the_faulty_field(case: tuple[Any, Any, str]) -> None:
     value, annotation, said = case
     with pytest.raises(PayloadError) as caught:
         dumps(value, annotation)
@@ -270,7 +270,7 @@ def test_model_of_a_later_release_is_unknown_to_this_one(case: tuple[Any, Any, s
         ({"edits": [{"kind": "delete", "count": "many"}]}, Outer),
     ],
 )
-def test_model_of_a_wrong_type_is_not_of_a_later_release(case: tuple[Any, Any]) -> None:
+def test_model_of_a_wrong_type_differs_from_a_later_release(case: tuple[Any, Any]) -> None:
     written, annotation = case
     with pytest.raises(PayloadError) as caught:
         loads(written, annotation)

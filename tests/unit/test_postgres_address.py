@@ -84,7 +84,7 @@ def test_a_url_has_the_parameters_that_libpq_or_sqlalchemy_reads(url: str, param
         ),
     ],
 )
-def test_an_option_of_ours_is_read_and_no_parameter_of_libpq(option: str, name: str, value: Any) -> None:
+def test_own_option_is_read_and_libpq_parameters_are_refused(option: str, name: str, value: Any) -> None:
     address = parse_url(f"{U}?{option}")
     assert getattr(address, name) == value
     assert address.parameters == {"host": "db", "dbname": "app"}
@@ -98,7 +98,7 @@ def test_the_address_for_leading_is_past_the_pooler() -> None:
     assert only.for_leading is only
 
 
-def test_the_place_of_a_store_names_its_server_its_database_and_its_schema() -> None:
+def test_place_of_a_store_names_server_database_and_schema() -> None:
     place = parse_url("postgres://ann:secret@db:5433/app?schema=jobs").place
     assert place == parse_url("postgresql+psycopg://bob@db:5433/app?schema=jobs&durability=process").place
     assert place != parse_url("postgres://ann:secret@db:5433/app").place
@@ -207,7 +207,7 @@ def test_a_password_is_shown_nowhere(url: str, shown: str) -> None:
     assert "secret" not in text.lower()
 
 
-def test_the_password_of_a_direct_url_is_not_shown_in_its_error() -> None:
+def test_password_of_a_direct_url_is_masked_in_errors() -> None:
     inner = "postgresql%3A%2F%2Fann%3Asecret%40db%3A0"
     with pytest.raises(InvalidJobError) as caught:
         parse_url(f"{U}?pooled=1&direct={inner}")

@@ -43,7 +43,7 @@ def shaken(certificate: Certificate) -> tuple[Tunnel, Tunnel]:
     return guest, leader
 
 
-def test_bytes_come_as_they_were_written_in_pieces_of_any_size(certificate: Certificate) -> None:
+def test_bytes_arrive_unchanged_in_pieces_of_any_size(certificate: Certificate) -> None:
     guest, leader = shaken(certificate)
     for size in (0, 1, 16_384, 16_385, 300_000):
         data = os.urandom(size)
@@ -54,14 +54,14 @@ def test_bytes_come_as_they_were_written_in_pieces_of_any_size(certificate: Cert
             assert receiver.opened(sealed[:cut]) + receiver.opened(sealed[cut:]) == data
 
 
-def test_both_ends_know_the_certificate_by_its_fingerprint_and_nothing_is_resumed(certificate: Certificate) -> None:
+def test_certificate_is_verified_by_fingerprint_and_nothing_is_resumed(certificate: Certificate) -> None:
     guest, leader = shaken(certificate)
     assert guest.fingerprint() == certificate.fingerprint
     assert guest._object.version() == "TLSv1.3"
     assert leader.to_send() == b""  # no ticket
 
 
-def test_a_certificate_is_new_each_time_and_its_key_is_left_nowhere(
+def test_certificate_is_new_each_time_and_its_key_never_stored(
     certificate: Certificate, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[bytes] = []
@@ -97,7 +97,7 @@ def test_an_end_of_the_other_end_is_the_end(certificate: Certificate) -> None:
     assert leader.opened(sealed + guest.to_send()) == b"last"
 
 
-def test_the_extra_is_asked_for_by_name_before_anything_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_named_before_any_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.x509", None)
     with pytest.raises(MissingExtraError, match=r"queuehint\[crypto\]"):
         check_can_make(OPTIONS)
@@ -144,7 +144,7 @@ def looked(cuts: Cuts, port: Port) -> None:
         cuts.look("1.a", port)
 
 
-def test_a_port_that_is_cut_is_tried_by_one_thread_at_a_time_and_less_and_less_often(
+def test_cut_port_is_retried_by_one_thread_with_backoff(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = 100.0
@@ -174,7 +174,7 @@ def test_a_port_that_is_cut_is_tried_by_one_thread_at_a_time_and_less_and_less_o
     assert not cuts.is_cut("1.a")
 
 
-def test_without_a_thread_a_port_is_cut_and_tried_again_at_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_port_without_a_thread_is_retried_at_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

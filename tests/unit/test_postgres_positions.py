@@ -31,7 +31,7 @@ def test_a_gap_is_noticed_before_it_is_forgotten() -> None:
     assert ranges(positions) == []
 
 
-def test_a_gap_in_which_a_row_was_found_is_kept_until_that_is_taken() -> None:
+def test_gap_of_a_found_row_is_kept_until_taken() -> None:
     positions = Positions()
     positions.take([4])
     ranges(positions)
@@ -51,7 +51,7 @@ def test_a_gap_is_kept_if_not_all_rows_were_read() -> None:
     assert ranges(positions) == [(1, 3)]
 
 
-def test_a_wide_gap_is_looked_at_now_and_then_and_forgotten_only_after_a_look() -> None:
+def test_wide_gap_is_polled_and_forgotten_only_after_a_look() -> None:
     positions = Positions()
     positions.take([WIDE + 2])
     assert ranges(positions, 1.0) == [(1, WIDE + 1)]
@@ -75,7 +75,7 @@ def test_excess_gaps_are_merged_and_keep_their_cover() -> None:
     assert ranges(positions) == []
 
 
-def test_a_merged_gap_is_kept_as_long_as_the_last_of_its_gaps() -> None:
+def test_merged_gap_is_kept_as_long_as_its_last_gap() -> None:
     positions = Positions()
     positions.take([2])
     positions.saw([], xmin=1, xmax=5, is_whole=True)

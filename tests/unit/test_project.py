@@ -20,7 +20,7 @@ def text_of(name: str) -> str:
     return (ROOT / name).read_text("utf-8")
 
 
-def test_the_citation_has_name_version_licence_and_authors_of_the_project() -> None:
+def test_citation_has_name_version_licence_and_authors() -> None:
     said = dict(re.findall(r"^(?:  - )?(\w+): ([^>\n]+)$", text_of("CITATION.cff"), re.MULTILINE))
     assert {name: said[name] for name in ("title", "version", "license", "name")} == {
         "title": PROJECT["name"],
@@ -30,7 +30,7 @@ def test_the_citation_has_name_version_licence_and_authors_of_the_project() -> N
     }
 
 
-def test_package_changelog_and_security_policy_name_the_version_of_the_project() -> None:
+def test_package_changelog_and_policy_name_the_project_version() -> None:
     version = PROJECT["version"]
     assert queuehint.__version__ == version
     section = re.search(r"^## \[([^\]]*)\] - (Unreleased|\d{4}-\d\d-\d\d)$", text_of("CHANGELOG.md"), re.MULTILINE)

@@ -33,7 +33,7 @@ def taken(queue: ReadyQueue, pool: str = "default") -> str:
 # --- inside one user -------------------------------------------------------------------------------------------------
 
 
-def test_with_one_user_and_one_level_it_is_first_in_first_out() -> None:
+def test_single_user_and_level_is_first_in_first_out() -> None:
     queue = ReadyQueue()
     for letter in "abcd":
         ready(queue, letter, enqueued_ms=5)
@@ -76,14 +76,14 @@ def test_users_take_turns() -> None:
     assert taken(queue) == "axnbyc"
 
 
-def test_a_user_with_one_job_does_not_wait_behind_another_s_thousand() -> None:
+def test_user_with_one_job_precedes_a_thousand_of_another() -> None:
     queue = Queue(checked=False)
     queue.enqueue(*[job(f"ann{number}", user="ann") for number in range(1000)])
     queue.enqueue(job("bob", user="bob"))
     assert queue.start(2) == ["ann0", "bob"]
 
 
-def test_a_critical_job_of_one_user_does_not_take_another_s_turn() -> None:
+def test_critical_job_does_not_take_a_turn_of_another_user() -> None:
     queue = ReadyQueue()
     ready(queue, "a", user="ann")
     ready(queue, "b", user="bob", priority=Priority.CRITICAL)
@@ -118,7 +118,7 @@ def test_a_single_user_begins_no_turn() -> None:
     assert taken(queue) == "cdx"
 
 
-def test_of_some_users_the_one_whose_turn_it_is_comes_first() -> None:
+def test_selected_users_are_served_in_turn_order() -> None:
     queue = ReadyQueue()
     for letter, user in [("a", "ann"), ("x", "bob"), ("n", None)] * 2:
         ready(queue, letter, user=user)
@@ -130,7 +130,7 @@ def test_of_some_users_the_one_whose_turn_it_is_comes_first() -> None:
     assert taken(queue) == "axna"
 
 
-def test_a_worker_helps_no_other_user_once_the_budget_is_used() -> None:
+def test_worker_steals_nothing_beyond_its_budget() -> None:
     queue = Queue(job("a", ["doc"], user="ann"), job("b", user="bob"), budget=1)
     queue.pause("doc")
     assert queue.start(users=("ann",), steal=("bob",)) == []
@@ -162,12 +162,12 @@ def test_pools_are_taken_from_in_turn() -> None:
     assert queue.start(4, pools=("x", "y")) == ["y2", "x2"]
 
 
-def test_a_pool_that_runs_dry_leaves_the_rest_to_the_others() -> None:
+def test_empty_pool_leaves_the_rest_to_others() -> None:
     queue = Queue(job("x", pool="x"), *[job(f"y{number}", pool="y") for number in range(3)])
     assert queue.start(9, pools=("x", "y", "z")) == ["x", "y0", "y1", "y2"]
 
 
-def test_a_worker_gets_nothing_from_a_pool_it_did_not_name() -> None:
+def test_worker_gets_nothing_from_an_unnamed_pool() -> None:
     queue = Queue(job("x", pool="x"))
     assert queue.start() == []
     assert queue.start(pools=("x",)) == ["x"]

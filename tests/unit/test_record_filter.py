@@ -15,7 +15,7 @@ from tests.support import HostileStr
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
-def test_a_checked_filter_is_plain_and_its_states_are_in_order() -> None:
+def test_checked_filter_has_plain_values_and_ordered_states() -> None:
     checked = RecordFilter(user=HostileStr("ann"), states=(FAILED, QUEUED, FAILED), path=("a",)).check()
     assert type(checked.user) is str
     assert checked.user == "ann"

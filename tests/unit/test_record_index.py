@@ -34,7 +34,7 @@ def found(listed: Catalog, after: int | None = None, *, newest_first: bool = Fal
     return [number for block, bits in blocks for number in numbers(bits, block.base, newest_first=newest_first)]
 
 
-def test_a_record_is_found_by_each_of_its_terms_and_by_no_other() -> None:
+def test_record_is_found_by_exactly_its_own_terms() -> None:
     listed = catalog(made(1, task="edit", user="ann", service="docs", pool="p"), made(2))
     for name, value in (("task", "edit"), ("user", "ann"), ("service", "docs"), ("pool", "p")):
         asked: dict[str, Any] = {name: value}
@@ -44,7 +44,7 @@ def test_a_record_is_found_by_each_of_its_terms_and_by_no_other() -> None:
     assert found(listed, user="ann", pool="default") == []
 
 
-def test_a_service_and_a_user_are_told_apart_whatever_stands_in_them() -> None:
+def test_service_and_user_terms_are_distinct_for_any_text() -> None:
     listed = catalog(made(1, service="a:user:b", user="c"), made(2, service="a", user="b:user:c"))
     assert found(listed, service="a:user:b") == [1]
     assert found(listed, service="a") == [2]
@@ -58,7 +58,7 @@ def test_one_of_several_states_is_enough() -> None:
     assert found(listed, states=(CANCELED,)) == []
 
 
-def test_bits_are_worked_out_anew_when_a_record_has_come_gone_or_changed() -> None:
+def test_bits_are_recomputed_after_a_record_changed() -> None:
     first, second = made(1, user="ann"), made(2, user="ben")
     listed = catalog(first)
     assert found(listed, user="ann") == [1]
@@ -97,7 +97,7 @@ def test_blocks_of_other_times_hold_nothing_that_may_pass() -> None:
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
-def test_a_walk_goes_on_behind_any_number_there_is_or_was(newest_first: bool) -> None:
+def test_walk_resumes_behind_any_present_or_former_number(newest_first: bool) -> None:
     edges = [1, 2, *[RECORDS_PER_BLOCK * at + by for at in (1, 2, 4) for by in (-1, 0, 1)], 5000]
     listed = catalog(*[made(number) for number in edges])
     in_order = sorted(edges, reverse=newest_first)

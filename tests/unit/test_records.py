@@ -27,7 +27,7 @@ NAN, INFINITE = float("nan"), float("inf")
 # --- priority --------------------------------------------------------------------------------------------------------
 
 
-def test_a_priority_is_a_level_from_1_to_5_or_critical() -> None:
+def test_priority_is_a_level_from_1_to_5_or_critical() -> None:
     assert [check_priority(level) for level in range(1, 6)] == [1, 2, 3, 4, 5]
     assert [check_priority(level) for level in Priority] == [1, 2, 3, 4, 5, 9]
     assert type(check_priority(Priority.CRITICAL)) is int
@@ -120,7 +120,7 @@ def test_a_policy_is_made_from_seconds_and_words() -> None:
 DEBOUNCED: dict[str, Any] = {"key": "k", "on_conflict": "replace", "delay_ms": 5}
 
 
-def test_a_delay_counts_from_a_time_unless_replacements_put_it_off() -> None:
+def test_delay_counts_from_its_time_unless_replacements_postpone_it() -> None:
     due = JobSpec(id="a", task="t", delay_ms=5).at(100)
     assert (due.run_at_ms, due.delay_ms) == (105, None)
     for spec in (
@@ -180,7 +180,7 @@ def test_a_policy_out_of_range_is_refused(fields: dict[str, Any], error: type[Ex
         ({"retention_ms": -1}, "retention_ms must be from 0 to "),
     ],
 )
-def test_a_policy_made_by_hand_is_held_to_the_same_limits(fields: dict[str, Any], text: str) -> None:
+def test_policy_made_by_hand_obeys_the_same_limits(fields: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidJobError, match=f"^{text}"):
         Policy(**fields)
 
@@ -377,7 +377,7 @@ def test_dependencies_come_in_any_collection_each_once(value: Any, ids: list[str
     assert [edge.id for edge in check_dependencies(value)] == ids
 
 
-def test_a_dependency_named_twice_has_all_that_was_said_of_it() -> None:
+def test_dependency_named_twice_merges_its_conditions() -> None:
     edges = [Dependency("a"), Dependency("a", name="n"), Dependency("a", data=True), "a"]
     assert check_dependencies(edges) == (Dependency("a", name="n", data=True),)
 

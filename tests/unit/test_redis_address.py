@@ -111,7 +111,7 @@ def test_a_cluster_is_named_by_some_of_its_nodes() -> None:
     assert parse_url("rediss+cluster://a/0").is_tls
 
 
-def test_sentinels_are_named_with_their_service_and_have_users_of_their_own() -> None:
+def test_sentinels_are_named_with_service_and_their_own_users() -> None:
     address = parse_url("redis+sentinel://ann:secret@a,b:5/main/2?sentinel_username=eve&sentinel_password=other")
     assert (address.kind, address.service) == ("sentinel", "main")
     assert address.nodes == (("a", 26379), ("b", 5))
@@ -202,18 +202,18 @@ def test_a_wrong_url_is_refused_and_the_part_is_named(url: str, problem: str) ->
         ("redis+cluster://a?sentinel_username=x", "sentinel_username"),
     ],
 )
-def test_an_option_that_is_unknown_or_for_another_kind_of_store_is_refused(url: str, option: str) -> None:
+def test_unknown_or_misplaced_option_is_refused(url: str, option: str) -> None:
     assert f"unknown option {option!r}" in refused(url)
 
 
 @pytest.mark.parametrize("url", ["redis://db/0#1", "redis://db#x"])
-def test_a_fragment_is_refused_for_it_may_be_half_of_a_password(url: str) -> None:
+def test_url_fragment_is_refused_as_a_possible_password_part(url: str) -> None:
     refused(url)
 
 
 @for_each("scheme", SCHEMES)
 @for_each("namespace", ["", "*", "%7Bb%7D", "a%20b", "x" * 65, "a:b", "%C3%A9"])
-def test_a_namespace_that_could_move_a_key_to_another_slot_is_refused(scheme: str, namespace: str) -> None:
+def test_namespace_that_could_move_a_key_is_refused(scheme: str, namespace: str) -> None:
     if not namespace:
         with pytest.raises(InvalidJobError, match="namespace"):
             open_backend(f"{scheme}://db/0", BackendOptions(namespace=namespace))
@@ -244,7 +244,7 @@ def test_any_text_is_an_address_or_is_refused(scheme: str, rest: str) -> None:
 
 
 @for_each("url", WITH_SECRETS)
-def test_a_password_is_in_no_message_and_no_repr_of_an_address(url: str) -> None:
+def test_password_is_in_no_message_or_repr_of_an_address(url: str) -> None:
     if url.partition(":")[0] in SCHEMES:
         answer = address_or_message(url)
         assert SECRET not in repr(answer)
@@ -253,7 +253,7 @@ def test_a_password_is_in_no_message_and_no_repr_of_an_address(url: str) -> None
 
 @for_each("url", WITH_SECRETS)
 @for_each("failure", [NotSent, Unanswered])
-def test_a_password_is_in_no_error_of_a_store_that_does_not_answer(url: str, failure: type[Exception]) -> None:
+def test_password_is_in_no_error_of_an_unavailable_store(url: str, failure: type[Exception]) -> None:
     answer = address_or_message(url) if url.partition(":")[0] in SCHEMES else ""
     if isinstance(answer, str):
         return
@@ -268,7 +268,7 @@ def test_a_password_is_in_no_error_of_a_store_that_does_not_answer(url: str, fai
     st.text(alphabet="/@:?#&=;,[]%. a0", max_size=6),
     st.text(alphabet="/@:?#&=;,[]%. a0", max_size=6),
 )
-def test_a_password_before_the_host_is_not_shown_whatever_stands_in_it(scheme: str, before: str, after: str) -> None:
+def test_password_before_the_host_is_masked_with_any_characters(scheme: str, before: str, after: str) -> None:
     for userinfo in (f"ann:{before}{SECRET}{after}", f"{before}{SECRET}{after}:pass", f"{before}{SECRET}{after}"):
         url = f"{scheme}://{userinfo}@db:7/0"
         assert SECRET not in str(address_or_message(url))

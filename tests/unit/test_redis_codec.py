@@ -44,7 +44,7 @@ from tests.servers import Server
 from tests.support import thorough
 
 
-def test_how_long_records_are_kept_is_told_of_single_services_in_lines() -> None:
+def test_retention_of_single_services_is_sent_in_lines() -> None:
     assert codec.kept_args(Retention(finished=1, failed=2, canceled=3, service=4)) == [1000, 2000, 3000, "4000"]
     of_services = Retention(service=4, services={"docs": 5, "a b": 0})
     assert codec.retention_text(of_services) == "86400000 604800000 86400000 4000\na b\n0\ndocs\n5000"
@@ -80,7 +80,7 @@ def too_much() -> Iterator[op.Operation[Any]]:
 
 
 @for_each("operation", list(too_much()), ids=lambda operation: type(operation).__name__)
-def test_an_operation_that_carries_too_much_is_refused_as_the_engine_refuses_it(operation: op.Operation[Any]) -> None:
+def test_oversized_operation_is_refused_as_by_the_engine(operation: op.Operation[Any]) -> None:
     with pytest.raises((InvalidJobError, DuplicateJobError)) as refused:
         codec.encode(operation)
     with pytest.raises(type(refused.value)) as by_engine:
@@ -267,7 +267,7 @@ def test_random_bytes_for_a_rest_are_said_to_be_damaged(rest: bytes) -> None:
 
 
 @given(st.randoms(use_true_random=False))
-def test_a_rest_with_changed_bytes_is_a_spec_or_said_to_be_damaged(random: Random) -> None:
+def test_altered_rest_is_a_spec_or_reported_as_damage(random: Random) -> None:
     check_read(damaged(SOUND_REST, random))
 
 
@@ -281,7 +281,7 @@ def test_a_rest_with_changed_bytes_is_a_spec_or_said_to_be_damaged(random: Rando
 @example([5])
 @example("ab")
 @example({"a": 1})
-def test_any_other_json_for_a_rest_is_a_spec_or_said_to_be_damaged(value: Any) -> None:
+def test_other_json_for_a_rest_is_a_spec_or_damage(value: Any) -> None:
     check_read(json.dumps(value).encode() + b"\n{}")
 
 
@@ -335,7 +335,7 @@ def test_a_damaged_reply_is_said_to_be_damaged(operation: op.Operation[Any]) -> 
             raise
 
 
-def test_the_errors_of_a_record_are_text_and_never_made_into_exceptions() -> None:
+def test_record_errors_are_text_and_never_exceptions() -> None:
     error = replies.parse_error([1, 2, b"os.system", b"rm", b"t"])
     assert error == JobError(type="os.system", message="rm", traceback="", attempt=1, at_ms=2)
 
@@ -425,7 +425,7 @@ def test_a_sound_store_is_read_without_a_complaint(backend: RedisBackend) -> Non
 
 
 @pytest.mark.parametrize("seed", range(thorough(4, quick=1)))
-def test_random_bytes_in_any_field_are_said_to_be_damage_and_nothing_else(
+def test_random_bytes_in_any_field_are_reported_as_damage(
     backend: RedisBackend, redis_server: Server, namespace: str, seed: int
 ) -> None:
     random = Random(seed)

@@ -54,7 +54,7 @@ def first_call(time: Time, **options: Any) -> tuple[Session, Talk]:
     return session, Talk(session, op.Tick())
 
 
-def test_before_the_first_request_the_server_our_rights_and_the_types_of_our_keys_are_looked_at(time: Time) -> None:
+def test_first_request_examines_server_rights_and_key_types(time: Time) -> None:
     session, talk = first_call(time)
     assert talk.command == ("INFO", "everything")
     talk.answer(INFO)
@@ -89,7 +89,7 @@ def test_one_of_concurrent_callers_examines_the_server_each_minute(session: Sess
 
 
 @pytest.mark.parametrize("key", [key for key in keys.KEYS if not key.is_prefix], ids=lambda key: key.name)
-def test_a_key_of_a_wrong_type_is_named_before_anything_is_written(time: Time, key: keys.Key) -> None:
+def test_key_of_a_wrong_type_is_named_before_any_write(time: Time, key: keys.Key) -> None:
     for kind in ("string", "list", "set", "zset", "hash", "stream"):
         session, talk = first_call(time)
         talk.look_around(kind=kind, of=key.name)
@@ -126,7 +126,7 @@ def test_questions_need_no_right_to_write(time: Time) -> None:
     assert script_of(talk) == "count_jobs"
 
 
-def test_each_minute_the_settings_are_looked_at_again_and_nothing_else(session: Session, time: Time) -> None:
+def test_each_minute_only_the_settings_are_examined_again(session: Session, time: Time) -> None:
     time.now_s += CHECK_EVERY_S - 1
     assert script_of(Talk(session, op.Tick())) == "tick"
     time.now_s += 1
@@ -143,7 +143,7 @@ EVICTS = INFO.replace(b"noeviction", b"allkeys-lru")
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["at first", "each minute"])
-def test_where_jobs_may_be_evicted_nothing_is_enqueued_until_the_policy_is_right(
+def test_evicting_server_enqueues_nothing_until_its_policy_is_right(
     session: Session, time: Time, caplog: pytest.LogCaptureFixture, is_first: bool
 ) -> None:
     session._checked_s = None if is_first else time.monotonic() - CHECK_EVERY_S
@@ -175,7 +175,7 @@ def test_evicting_server_still_renews_settles_and_cancels(session: Session, time
         assert script_of(Talk(session, operation)) == name
 
 
-def test_where_jobs_may_be_evicted_an_exchange_settles_and_claims_nothing(session: Session, time: Time) -> None:
+def test_evicting_server_settles_and_claims_nothing(session: Session, time: Time) -> None:
     time.now_s += CHECK_EVERY_S
     done = Outcome(job_id="a", token=1, kind=OutcomeKind.FINISHED)
     settling = Talk(session, op.Exchange("w", (done,), limit=5)).answer(EVICTS)
@@ -188,7 +188,7 @@ def test_where_jobs_may_be_evicted_an_exchange_settles_and_claims_nothing(sessio
     assert Talk(session, op.Exchange("w", limit=5)).answer(INFO).arguments[10] == 5
 
 
-def test_where_time_stands_still_the_server_is_looked_at_and_it_is_said_each_minute(
+def test_stalled_server_clock_is_examined_and_logged_each_minute(
     session: Session, time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
     def told() -> list[tuple[int, str]]:
@@ -219,7 +219,7 @@ def test_where_time_stands_still_the_server_is_looked_at_and_it_is_said_each_min
     assert (told(), session.clock_behind_ms) == ([(logging.WARNING, "redis.clock_behind")], 0)
 
 
-def test_a_server_that_does_not_tell_its_time_is_not_judged_by_it(session: Session, time: Time) -> None:
+def test_server_without_a_time_is_not_judged_by_it(session: Session, time: Time) -> None:
     Talk(session, op.Tick()).answer([0, 100_000, -1, 0])
     time.now_s += CHECK_EVERY_S
     Talk(session, op.Tick()).answer(INFO)
@@ -227,9 +227,7 @@ def test_a_server_that_does_not_tell_its_time_is_not_judged_by_it(session: Sessi
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["at first", "each minute"])
-def test_a_node_that_is_a_replica_by_its_own_word_is_left_and_the_primary_is_looked_for(
-    session: Session, time: Time, is_first: bool
-) -> None:
+def test_self_declared_replica_is_left_for_the_primary(session: Session, time: Time, is_first: bool) -> None:
     session._checked_s = None if is_first else time.monotonic() - CHECK_EVERY_S
     talk = Talk(session, op.Tick())
     for attempt in range(3):
@@ -240,7 +238,7 @@ def test_a_node_that_is_a_replica_by_its_own_word_is_left_and_the_primary_is_loo
     assert script_of(talk.look_around()) == "tick"
 
 
-def test_a_replica_is_refused_by_its_role_once_nothing_else_was_found_for_so_long(session: Session, time: Time) -> None:
+def test_replica_is_refused_by_role_after_a_long_search(session: Session, time: Time) -> None:
     session._checked_s = None
     talk = Talk(session, op.Tick())
     talk.answer(REPLICA).skip_move_and_sleep()
@@ -252,7 +250,7 @@ def test_a_replica_is_refused_by_its_role_once_nothing_else_was_found_for_so_lon
     assert Talk(session, op.Tick()).command == ("INFO", "everything")
 
 
-def test_in_a_cluster_the_node_that_has_the_namespace_is_looked_at(time: Time) -> None:
+def test_cluster_node_of_the_namespace_is_examined(time: Time) -> None:
     talk = Talk(Session(parse_url("redis+cluster://a,b"), BackendOptions(namespace="n")), op.Tick())
     assert talk.command == ("EXISTS", "{qh:n}:meta")
     assert talk.fail(driver.MovedError("1 c:7")).step == Redirect(("c", 7))
@@ -291,9 +289,7 @@ def test_cluster_replica_is_not_queried_for_its_role(time: Time) -> None:
 
 
 @pytest.mark.parametrize("failure", [NotSent, Unanswered])
-def test_a_server_that_cannot_be_looked_at_is_unavailable_and_never_unknown(
-    time: Time, failure: type[Exception]
-) -> None:
+def test_unexaminable_server_is_unavailable_and_never_unknown(time: Time, failure: type[Exception]) -> None:
     session, talk = first_call(time)
     assert talk.fail(failure()).step == Redirect()
     assert talk.answer().step == Sleep(PAUSE_S[0])
@@ -318,7 +314,7 @@ def test_a_server_that_refuses_to_be_looked_at_says_so(time: Time, error: Except
     assert type(talk.fail(error).error) is kind
 
 
-def test_a_look_at_a_server_that_is_loading_is_taken_again(time: Time) -> None:
+def test_examination_of_a_loading_server_is_repeated(time: Time) -> None:
     _, talk = first_call(time)
     talk.fail(driver.ResponseError("LOADING Redis is loading")).skip_move_and_sleep()
     assert talk.command == ("INFO", "everything")
@@ -349,7 +345,7 @@ def test_an_old_version_is_refused_by_name(version: str) -> None:
     assert problem == f"redis_version is {version}, at least 7.0.3 is needed"
 
 
-def test_before_anything_is_asked_of_it_a_server_that_is_too_old_is_refused(time: Time) -> None:
+def test_too_old_server_is_refused_before_any_request(time: Time) -> None:
     talk = Talk(Session(parse_url("redis://db"), BackendOptions(namespace="n")), ONE)
     assert talk.command[0] == "INFO"
     talk.answer(INFO.replace(b"7.0.15", b"6.2.14"))

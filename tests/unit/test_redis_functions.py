@@ -143,7 +143,7 @@ inner = function() counts.first = counts.first + 1 return counts.deeper() end
 """
 
 
-def test_all_of_a_call_is_as_new_at_the_next_also_after_an_error(loaded: Callable[..., Twice]) -> None:
+def test_each_call_starts_fresh_also_after_an_error(loaded: Callable[..., Twice]) -> None:
     call = loaded(grow="#!lua\n" + STATE, lib_state=LIB_STATE, lib_table=LIB_TABLE)
     assert call("grow", "") == [1, 1, 1, 1, 1, 3, 1, 7, 1]
     assert call("grow", "") == [1, 1, 1, 1, 1, 3, 1, 7, 2], "but for what is marked"
@@ -315,7 +315,7 @@ def test_functions_take_the_same_arguments_as_scripts() -> None:
         )
 
 
-def test_a_node_that_does_not_know_the_library_is_sent_it_and_asked_again() -> None:
+def test_node_without_the_library_is_sent_it_and_asked_again() -> None:
     call = Call(calls_of(), TICK, (0,))
     load = load_of(call)
     assert load.command == ("FUNCTION", "LOAD", library().text)
@@ -355,7 +355,7 @@ FULL = [
     *((error, True, REFUSED_AGAIN_S) for error in LOAD_REFUSED),
     *((error, True, PASSING_AGAIN_S) for error in FULL),
 ])  # fmt: skip
-def test_where_functions_are_refused_all_goes_by_sha_for_a_while(
+def test_refused_functions_fall_back_to_scripts_for_a_while(
     error: driver.ResponseError, is_load: bool, again_s: float, clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -380,14 +380,14 @@ def test_where_functions_are_refused_all_goes_by_sha_for_a_while(
     driver.MovedError("1 b:1"),
     driver.ResponseError("LOADING Redis is loading the dataset in memory"),
 ])  # fmt: skip
-def test_a_load_that_another_node_or_another_moment_would_take_is_tried_again(error: driver.ResponseError) -> None:
+def test_load_refused_by_a_transient_state_is_retried(error: driver.ResponseError) -> None:
     known = calls_of()
     call = Call(known, TICK, (0,))
     assert call.instead(load_of(call), error) is None
     assert way_of(Call(known, TICK, (0,))) == "FCALL"
 
 
-def test_a_library_that_is_never_found_is_loaded_a_few_times() -> None:
+def test_library_that_is_never_found_is_loaded_few_times() -> None:
     known = calls_of()
     call = Call(known, TICK, (0,))
     for _ in range(LOADS_MAX):

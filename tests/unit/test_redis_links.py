@@ -24,7 +24,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_calls_that_wait_for_a_connection_have_their_turn_in_the_order_of_coming() -> None:
+async def test_waiting_calls_get_connections_in_order_of_arrival() -> None:
     slots, came = no_free_slots(), list[int]()
 
     async def call(number: int) -> None:
@@ -71,7 +71,7 @@ async def test_one_that_is_canceled_with_its_turn_hands_it_on() -> None:
     assert slots.free == 1
 
 
-async def test_a_line_that_does_not_move_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stalled_line_raises_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 0.05)
 
     slots = no_free_slots()
@@ -83,7 +83,7 @@ async def test_a_line_that_does_not_move_is_an_error_that_says_so(monkeypatch: p
     assert slots.free == 1
 
 
-async def test_a_line_of_calls_that_give_up_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_line_of_abandoned_calls_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 1.0)
     slots, loop = no_free_slots(), asyncio.get_running_loop()
     first, second = (asyncio.create_task(slots.enter()) for _ in range(2))

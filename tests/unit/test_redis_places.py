@@ -35,7 +35,7 @@ def test_jobs_whose_lines_wait_move_with_one_that_is_misplaced() -> None:
 
 
 @pytest.mark.parametrize("walks", ["", " 7", " 129", " 2", " 128 128", " 0 128", " 128 3"])
-def test_walks_that_can_be_none_are_replaced_as_they_are_stored(walks: str) -> None:
+def test_impossible_walks_are_replaced_as_stored(walks: str) -> None:
     findings, _ = examine_places(placed(("a", "1 0" + walks, "xd")), "jobs")
     assert [each.what for each in findings] == ["job a counts other gates than its claims pass"]
     assert findings[0].repairs == (("place", "a", f"{walks[1:]}\n128"),)

@@ -88,7 +88,7 @@ def test_malformed_reply_raises_an_error(make: Callable[[], resp.ReplyReader]) -
     ],
 )
 @READERS
-def test_a_refusal_is_the_exception_that_the_driver_has_for_it(
+def test_refusal_is_raised_as_the_exception_of_the_driver(
     make: Callable[[], resp.ReplyReader], text: str, kind: type[Exception], message: str
 ) -> None:
     reader = make()

@@ -143,7 +143,7 @@ def test_script_header_begins_with_its_file_name_and_names_returns(name: str) ->
 
 
 @for_each("name", EXAMPLES)
-def test_a_header_names_the_module_of_the_core_that_answers_the_operation(name: str) -> None:
+def test_header_names_the_core_module_of_its_operation(name: str) -> None:
     (named,) = re.findall(r"\n  Mirrors core\.([\w.]+)", header_of(name))
     handler = HANDLERS[type(EXAMPLES[name])]
     (room,) = [room for room in ROOMS if room.__name__ == f"queuehint.core.{named}"]
@@ -151,7 +151,7 @@ def test_a_header_names_the_module_of_the_core_that_answers_the_operation(name: 
 
 
 @for_each("name", SOURCES)
-def test_a_header_describes_the_arguments_its_caller_sends_and_no_others(name: str) -> None:
+def test_header_describes_exactly_the_arguments_of_its_caller(name: str) -> None:
     described, rest = arguments_described(header_of(name))
     sent = arguments_sent(name)
     last = max(described, default=COMMON)
@@ -161,7 +161,7 @@ def test_a_header_describes_the_arguments_its_caller_sends_and_no_others(name: s
 
 
 @for_each("name", SOURCES)
-def test_a_script_reads_no_argument_that_its_header_does_not_describe(name: str) -> None:
+def test_script_reads_only_arguments_of_its_header(name: str) -> None:
     described, _ = arguments_described(header_of(name))
     code = code_of(scripts.script(name).text)
     read = {int(number) for number in re.findall(r"(?:ARGV\[|args\.(?:int|int_or_none|flag)\()(\d+)", code)}
@@ -196,7 +196,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "lua" / "lib"
 
 
-def test_an_include_stands_where_it_is_first_asked_for_and_only_there(folder: Path) -> None:
+def test_include_stands_only_at_its_first_use(folder: Path) -> None:
     (folder / "a.lua").write_text("-- @include lib/room/b\nlocal a = 1\n")
     (folder / "room" / "b.lua").write_text("local b = 2\n")
     text = scripts.assemble("#!lua\n-- @include lib/a\n-- @include lib/room/b\n-- @include lib/a\nreturn a + b\n")
@@ -220,7 +220,7 @@ def test_an_include_that_is_not_there_is_an_error(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["-- @include ../a", "-- @include /a", "-- @include lib//a", "-- @include lib/a.lua"])
-def test_only_a_path_in_the_folder_of_the_scripts_is_an_include(line: str, folder: Path) -> None:
+def test_include_accepts_only_paths_in_the_scripts_folder(line: str, folder: Path) -> None:
     (folder / "a.lua").write_text("local a = 1\n")
     assert scripts.assemble(f"#!lua\n{line}\nreturn 1\n") == "#!lua\nreturn 1"
 
@@ -250,7 +250,7 @@ def test_constant_is_usable_in_an_earlier_include(folder: Path) -> None:
     assert text == "#!lua\nlocal function one() return 1 end\nreturn one()"
 
 
-def test_the_name_of_a_constant_is_left_alone_in_strings_and_in_longer_names() -> None:
+def test_constant_name_is_kept_in_strings_and_longer_names() -> None:
     body = r"""
 local ONE = 1 -- @const
 local ONES, BONE, one = 'ONE', 'it\'s ONE', '-- ONE' -- ONE
@@ -307,7 +307,7 @@ OF_CHANGES = {"work", "ready_queue", "paths"}
 
 
 @for_each("name", SOURCES)
-def test_a_script_uses_no_name_that_neither_it_nor_an_include_defines(name: str) -> None:
+def test_script_uses_only_names_of_itself_or_its_includes(name: str) -> None:
     """An undefined name is an error only when its line runs."""
     code = re.sub(r"'(?:\\.|[^'\\])*'", "''", code_of(scripts.script(name).text.partition("\n")[2]))
     defined = set(LUA_WORDS.split())
@@ -321,7 +321,7 @@ def test_a_script_uses_no_name_that_neither_it_nor_an_include_defines(name: str)
 
 
 @for_each("name", ALL)
-def test_strings_are_written_so_that_constants_can_be_told_from_them(name: str) -> None:
+def test_strings_are_written_distinct_from_constants(name: str) -> None:
     code = re.sub(r"'(?:\\.|[^'\\])*'", "''", code_of(ALL[name]))
     assert '"' not in code
     assert "[[" not in code
@@ -390,7 +390,7 @@ def test_mutating_script_is_refused_in_a_read_only_call(name: str, redis_server:
 
 
 @for_each("name", ALL)
-def test_only_one_file_makes_keys_and_all_begin_with_the_root(name: str) -> None:
+def test_keys_are_made_in_one_file_and_begin_with_root(name: str) -> None:
     found = re.findall(r"\b(?:KEYS|ROOT)\b.*", code_of(ALL[name]))
     if name == "probe.lua":
         assert found == ["KEYS[1] .. ':probe'"]  # which it removes itself
@@ -424,7 +424,7 @@ def test_lua_and_python_know_the_same_keys() -> None:
     assert prefixes == {key.name for key in keys.KEYS if key.is_prefix}
 
 
-def test_a_key_is_a_prefix_if_and_only_if_its_name_ends_with_a_colon() -> None:
+def test_key_is_a_prefix_exactly_if_it_ends_with_colon() -> None:
     assert all(key.is_prefix == key.name.endswith(":") for key in keys.KEYS)
     assert {key.type for key in keys.KEYS} <= {"hash", "set", "zset", "list"}
 
@@ -486,7 +486,7 @@ def calls_of(text: str) -> Iterator[str]:
                 break
 
 
-def test_every_command_of_a_script_is_tried_before_anything_is_written() -> None:
+def test_script_commands_are_all_tried_before_any_write() -> None:
     tried = {text for text in literals_of(ALL["probe.lua"]) if text.isupper()}
     used = {
         re.findall(r"'([A-Z]+)'", call)[0]
@@ -516,7 +516,7 @@ def test_no_script_reads_a_whole_key_that_may_be_large(name: str) -> None:
 
 
 @for_each("name", ALL)
-def test_a_range_by_score_or_in_lexical_order_has_a_limit(name: str) -> None:
+def test_range_by_score_or_lexical_order_has_a_limit(name: str) -> None:
     for call in calls_of(ALL[name]):
         if re.match(r"'Z(REV)?RANGEBY(LEX|SCORE)'", call):
             assert "'LIMIT'" in call, f"{call} in {name}"
@@ -604,7 +604,7 @@ def is_call_of(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
     return (called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", None)) == name
 
 
-def test_only_the_session_sends_scripts_and_their_texts_come_from_files() -> None:
+def test_only_the_session_sends_scripts_with_texts_from_files() -> None:
     senders = set()
     for name, nodes in modules():
         for node in nodes:
@@ -636,7 +636,7 @@ def test_no_lua_is_written_in_python() -> None:
             assert not text.startswith("#!lua") or name == "backends/redis/functions/library.py", name
 
 
-def test_a_script_is_made_in_one_place_of_a_file_of_the_package() -> None:
+def test_script_is_made_in_one_place_from_a_package_file() -> None:
     makers = []
     for name, nodes in modules():
         if any(is_call_of(node, "Script") for node in nodes):

@@ -54,7 +54,7 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 # --- answered requests -----------------------------------------------------------------------------------------------
 
 
-def test_an_operation_is_one_request_with_a_stream_a_number_and_the_settings_of_the_namespace(session: Session) -> None:
+def test_operation_is_one_request_with_stream_number_and_settings(session: Session) -> None:
     talk = Talk(session, op.Draw(3))
     assert talk.command[:5] == ("FCALL", library().function("draw"), 2, "{qh:n}", "{qh:n}:meta")
     now, stream, request, *rest = talk.arguments
@@ -67,7 +67,7 @@ def test_an_operation_is_one_request_with_a_stream_a_number_and_the_settings_of_
     assert talk.answer([*HEADER, 7]).reply == op.Drawn(7)
 
 
-def test_a_test_tells_the_time_and_how_long_records_are_kept(time: Time) -> None:
+def test_examination_reports_the_time_and_the_retention(time: Time) -> None:
     options = BackendOptions(clock=FakeClock(5), retention=Retention(finished=1, failed=2, canceled=3, service=4))
     session = examined(Session(parse_url("redis://"), options, budget=9), time)
     talk = Talk(session, op.Tick())
@@ -78,7 +78,7 @@ def test_a_test_tells_the_time_and_how_long_records_are_kept(time: Time) -> None
     assert Talk(session, op.Tick()).arguments[3:8] == (1_000, 2_000, 3_000, "4000", 9)
 
 
-def test_a_retention_that_could_not_be_stated_is_stated_by_the_next_request(time: Time) -> None:
+def test_unstated_retention_is_stated_by_the_next_request(time: Time) -> None:
     session = examined(Session(parse_url("redis://"), BackendOptions(retention=Retention(finished=1))), time)
     first = Talk(session, op.Tick())
     first.fail(driver.ResponseError("ERR no"))
@@ -105,14 +105,14 @@ def test_question_is_no_direct_call(session: Session) -> None:
     assert session.direct_call(op.Get(("a",))) is None
 
 
-def test_a_stream_whose_request_was_answered_is_used_again_with_the_next_number(session: Session) -> None:
+def test_answered_stream_is_reused_with_the_next_number(session: Session) -> None:
     first = Talk(session, op.Tick())
     stream, number = first.request
     first.answer(DONE)
     assert Talk(session, op.Tick()).request == (stream, number + 1)
 
 
-def test_requests_that_are_under_way_at_once_have_streams_of_their_own(session: Session) -> None:
+def test_concurrent_requests_have_separate_streams(session: Session) -> None:
     for _ in range(2):
         talks = [Talk(session, op.Tick()) for _ in range(3)]
         assert len({talk.request[0] for talk in talks}) == 3
@@ -132,7 +132,7 @@ def test_a_request_takes_its_stream_when_it_is_sent(session: Session) -> None:
     assert not session.streams.free
 
 
-def test_a_request_that_was_not_sent_leaves_its_stream_to_others(session: Session) -> None:
+def test_unsent_request_leaves_its_stream_to_others(session: Session) -> None:
     waiting = Talk(session, ONE)
     request = waiting.request
     waiting.fail(NotSent()).answer()
@@ -160,7 +160,7 @@ def test_oversized_operation_is_refused_before_any_request(session: Session) -> 
 
 
 @pytest.mark.parametrize("next_ms, due_s", [(-1, None), (1_000, 1_000.0), (3_500, 1_002.5), (500, 1_000.0)])
-def test_a_reply_says_when_something_is_due_by_the_clock_of_this_process(
+def test_reply_reports_the_next_due_time_by_the_local_clock(
     session: Session, next_ms: int, due_s: float | None
 ) -> None:
     Talk(session, op.Tick()).answer([0, 1_000, next_ms, 0])
@@ -177,7 +177,7 @@ def singly(session: Session) -> Session:
     return session
 
 
-def test_a_script_the_server_does_not_know_is_sent_whole_with_the_same_request(singly: Session) -> None:
+def test_unknown_script_is_sent_whole_with_the_same_request(singly: Session) -> None:
     session = singly
     talk = Talk(session, op.Tick())
     by_sha = talk.command
@@ -189,7 +189,7 @@ def test_a_script_the_server_does_not_know_is_sent_whole_with_the_same_request(s
     assert len(session.streams.free) == 1
 
 
-def test_after_a_failure_a_script_is_asked_for_by_its_sha_again(singly: Session) -> None:
+def test_script_is_requested_by_sha_again_after_a_failure(singly: Session) -> None:
     talk = Talk(singly, op.Tick())
     by_sha = talk.command
     talk.fail(driver.NoScriptError("No matching script.")).fail(Unanswered()).skip_move_and_sleep()
@@ -200,7 +200,7 @@ def test_after_a_failure_a_script_is_asked_for_by_its_sha_again(singly: Session)
 MISSING = driver.ResponseError("Function not found")
 
 
-def test_a_node_that_does_not_know_the_library_gets_it_and_then_the_same_request(session: Session) -> None:
+def test_node_without_the_library_gets_it_and_the_same_request(session: Session) -> None:
     talk = Talk(session, op.Tick())
     by_name = talk.command
     assert talk.fail(MISSING).command == ("FUNCTION", "LOAD", library().text)
@@ -209,7 +209,7 @@ def test_a_node_that_does_not_know_the_library_gets_it_and_then_the_same_request
     assert len(session.streams.free) == 1
 
 
-def test_a_node_that_a_slot_is_moving_to_gets_the_library_too(session: Session) -> None:
+def test_node_that_receives_a_slot_gets_the_library_too(session: Session) -> None:
     talk = Talk(session, op.Tick())
     by_name = talk.command
     once = Redirect(("b", 7), once=True)
@@ -234,9 +234,7 @@ def test_a_load_without_an_answer_leaves_no_outcome_unknown(session: Session, ti
 
 
 @pytest.mark.parametrize("failure", [NotSent, Unanswered])
-def test_a_request_without_an_answer_is_repeated_with_the_same_stream_and_number(
-    session: Session, failure: type[Exception]
-) -> None:
+def test_unanswered_request_is_repeated_with_its_stream_and_number(session: Session, failure: type[Exception]) -> None:
     talk = Talk(session, ONE)
     sent = talk.command
     for number in range(8):
@@ -279,9 +277,7 @@ def test_an_address_says_how_long_an_operation_is_tried(time: Time) -> None:
     assert isinstance(talk.fail(NotSent()).answer().error, BackendUnavailableError)
 
 
-def test_a_store_that_does_not_answer_is_told_once_until_it_does(
-    session: Session, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unavailable_store_is_logged_once_until_it_answers(session: Session, caplog: pytest.LogCaptureFixture) -> None:
     def told() -> list[str]:
         return [record.message for record in caplog.records if vars(record).get("event") == "redis.unreachable"]
 
@@ -299,7 +295,7 @@ def test_a_store_that_does_not_answer_is_told_once_until_it_does(
     assert "hunter2" not in caplog.text
 
 
-def test_it_is_known_since_when_a_request_is_without_an_answer(session: Session, time: Time) -> None:
+def test_start_of_an_unanswered_request_is_recorded(session: Session, time: Time) -> None:
     talk = Talk(session, ONE)
     asked_s, time.now_s = time.now_s, time.now_s + 1
     talk.fail(NotSent()).skip_move_and_sleep()
@@ -360,7 +356,7 @@ def test_an_equal_operation_that_is_another_object_is_another_request(session: S
     assert Talk(session, equal).request[0] != stream
 
 
-def test_a_request_may_stay_unknown_several_times_and_is_still_the_same(session: Session, time: Time) -> None:
+def test_request_may_stay_unknown_repeatedly_and_keeps_its_identity(session: Session, time: Time) -> None:
     requests = set()
     for _ in range(4):
         talk = Talk(session, ONE)
@@ -371,7 +367,7 @@ def test_a_request_may_stay_unknown_several_times_and_is_still_the_same(session:
     assert len(session.streams.unknown) == 1
 
 
-def test_an_unknown_request_is_forgotten_with_its_operation_so_that_no_other_is_taken_for_it(session: Session) -> None:
+def test_unknown_request_is_forgotten_with_its_operation(session: Session) -> None:
     streams = set()
     gc.freeze()  # else all that other tests have left is looked through fifty times
     for _ in range(50):
@@ -400,7 +396,7 @@ def test_so_many_unknown_requests_are_remembered_and_no_more(session: Session) -
 
 
 @pytest.mark.parametrize("failure", [None, Unanswered()], ids=["waiting for an answer", "between two attempts"])
-def test_the_stream_of_a_canceled_caller_is_not_used_by_others(session: Session, failure: Exception | None) -> None:
+def test_stream_of_a_canceled_caller_is_not_reused(session: Session, failure: Exception | None) -> None:
     talk = Talk(session, ONE)
     sent, (stream, _) = talk.command, talk.request
     if failure is not None:
@@ -420,7 +416,7 @@ def test_the_stream_of_a_dropped_call_is_not_used_again(session: Session) -> Non
 
 
 @pytest.mark.parametrize("is_sent", [False, True], ids=["waiting to be sent again", "sent again"])
-def test_a_refused_claim_is_withdrawn_as_the_request_that_it_has_become(session: Session, is_sent: bool) -> None:
+def test_refused_claim_is_withdrawn_as_its_current_request(session: Session, is_sent: bool) -> None:
     claim = op.Exchange("w", limit=1)
     behind = ClaimBehind.of(session, claim)
     assert behind is not None
@@ -492,7 +488,7 @@ def test_a_request_follows_the_slot_to_another_node_at_once(
     assert talk.answer(DONE).reply is not None
 
 
-def test_a_node_that_does_not_know_the_script_gets_it_whole_also_after_a_redirection(singly: Session) -> None:
+def test_node_without_the_script_gets_it_after_a_redirection(singly: Session) -> None:
     talk = Talk(singly, op.Tick())
     talk.fail(driver.NoScriptError("No matching script."))
     talk.fail(driver.MovedError("1 b:1")).answer()
@@ -515,12 +511,12 @@ def redirect_for_ever(talk: Talk, time: Time) -> None:
     assert pauses > 5
 
 
-def test_two_nodes_that_send_a_request_to_each_other_do_not_keep_it_for_ever(session: Session, time: Time) -> None:
+def test_redirection_loop_of_a_request_ends(session: Session, time: Time) -> None:
     redirect_for_ever(Talk(session, op.Tick()), time)
     assert len(session.streams.free) == 1
 
 
-def test_two_nodes_that_send_a_look_at_the_server_to_each_other_do_not_keep_it_for_ever(time: Time) -> None:
+def test_redirection_loop_of_an_examination_ends(time: Time) -> None:
     redirect_for_ever(Talk(Session(parse_url("redis+cluster://a,b"), BackendOptions()), op.Tick()), time)
 
 
@@ -563,7 +559,7 @@ def test_transient_error_is_retried(session: Session, time: Time, message: str, 
         driver.MasterDownError("Link with MASTER is down"),
     ],
 )
-def test_errors_that_the_driver_knows_by_class_are_waited_for_too(session: Session, error: Exception) -> None:
+def test_driver_errors_known_by_class_are_retried_too(session: Session, error: Exception) -> None:
     talk = Talk(session, ONE)
     sent = talk.command
     talk.fail(error).skip_move_and_sleep()
@@ -612,7 +608,7 @@ def test_server_refusal_names_the_problem_and_changes_nothing(
     assert Talk(session, op.Tick()).request == (stream, number + 1)
 
 
-def test_a_full_store_says_of_other_operations_that_nothing_was_changed(session: Session) -> None:
+def test_full_store_reports_other_operations_as_unchanged(session: Session) -> None:
     talk = Talk(session, op.Cancel(("a",)))
     talk.fail(driver.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."))
     assert type(talk.error) is BackendFullError
@@ -626,7 +622,7 @@ def test_an_error_of_the_driver_is_the_cause_of_ours(session: Session) -> None:
     assert isinstance(talk.error, QueueHintError)
 
 
-def test_a_refusal_while_an_earlier_attempt_may_be_under_way_leaves_its_stream_alone(session: Session) -> None:
+def test_refusal_during_an_earlier_attempt_leaves_its_stream_alone(session: Session) -> None:
     talk = Talk(session, ONE)
     talk.fail(Unanswered()).skip_move_and_sleep()
     talk.fail(driver.ResponseError("PATH_CLOSED 0 0 0"))
@@ -666,7 +662,7 @@ def test_a_refusal_after_a_lost_reply_leaves_the_outcome_unknown(
     assert talk.error.__cause__ is error
 
 
-def test_a_call_asked_again_after_a_lost_reply_stays_unknown_when_refused(session: Session, time: Time) -> None:
+def test_call_repeated_after_a_lost_reply_stays_unknown_when_refused(session: Session, time: Time) -> None:
     lost = Talk(session, ONE)
     sent = lost.command
     time.now_s += RETRY_S
@@ -679,7 +675,7 @@ def test_a_call_asked_again_after_a_lost_reply_stays_unknown_when_refused(sessio
 # --- duplicates ------------------------------------------------------------------------------------------------------
 
 
-def test_a_duplicate_is_asked_for_and_the_fields_that_differ_are_named(session: Session) -> None:
+def test_duplicate_is_fetched_and_its_differing_fields_are_named(session: Session) -> None:
     talk = Talk(session, ONE)
     talk.fail(driver.ResponseError("DUPLICATE_JOB 0"))
     assert script_of(talk) == "spec"
@@ -692,9 +688,7 @@ def test_a_duplicate_is_asked_for_and_the_fields_that_differ_are_named(session: 
 
 
 @pytest.mark.parametrize("there", [[], [b"3", b"default", b"", b"t", b"", b"", b"", b"", b"", b"\n{}"]])
-def test_a_duplicate_that_has_gone_or_changed_meanwhile_is_one_all_the_same(
-    session: Session, there: list[bytes]
-) -> None:
+def test_duplicate_is_refused_even_if_it_changed_or_expired(session: Session, there: list[bytes]) -> None:
     talk = Talk(session, ONE).fail(driver.ResponseError("DUPLICATE_JOB 0")).answer(there)
     assert isinstance(talk.error, DuplicateJobError)
     assert talk.error.fields == ("content",)

@@ -187,7 +187,7 @@ def test_a_zero_with_a_sign_is_the_same_zero() -> None:
 
 
 @given(some_specs(), some_specs())
-def test_specs_that_differ_in_more_than_their_ids_differ_in_bytes(spec: JobSpec, other: JobSpec) -> None:
+def test_specs_that_differ_beyond_ids_differ_in_bytes(spec: JobSpec, other: JobSpec) -> None:
     other = attrs.evolve(other, id=spec.id)
     assert (content(spec) == content(other)) == (spec == other)
 

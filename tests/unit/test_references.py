@@ -42,7 +42,7 @@ def test_any_name_may_be_a_field(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["__len__", "__wrapped__", "__x", "x__", "a__b", "_Class__x"])
-def test_names_with_two_underscores_are_no_attributes_but_may_be_keys(name: str) -> None:
+def test_dunder_names_are_no_attributes_but_may_be_keys(name: str) -> None:
     with pytest.raises(AttributeError, match="write"):
         getattr(ref(), name)
     assert not hasattr(ref(), name)
@@ -50,7 +50,7 @@ def test_names_with_two_underscores_are_no_attributes_but_may_be_keys(name: str)
 
 
 @for_each("key", ["", "a b", "-a", "a.b", "a]", "}}", "ключ", "x" * 129, "a\n", HostileStr("a b")])
-def test_a_field_that_no_template_can_name_is_refused_at_once(key: str) -> None:
+def test_unnameable_field_is_refused_at_once(key: str) -> None:
     with pytest.raises(InvalidJobError, match="a field in a template is 1 to 128 of") as caught:
         ref()[key]
     assert not isinstance(caught.value, TypeError)
@@ -59,13 +59,13 @@ def test_a_field_that_no_template_can_name_is_refused_at_once(key: str) -> None:
         Reference(key, NODE)
 
 
-def test_an_attribute_that_no_template_can_name_is_refused_at_once() -> None:
+def test_unnameable_attribute_is_refused_at_once() -> None:
     with pytest.raises(InvalidJobError, match="'ключ'"):
         ref().ключ  # noqa: B018
 
 
 @pytest.mark.parametrize("key", [None, True, 1.0, b"x", (0,), slice(1), ref()])
-def test_a_field_is_named_by_str_and_an_item_by_int(key: Any) -> None:
+def test_field_is_named_by_str_and_item_by_int(key: Any) -> None:
     with pytest.raises(InvalidJobTypeError, match="a field is named by str, an item by int, got"):
         ref()[key]
 
@@ -82,7 +82,7 @@ def test_a_name_is_a_str(name: Any) -> None:
         Reference(name, NODE)
 
 
-def test_references_are_equal_when_they_mean_the_same_value_of_the_same_node() -> None:
+def test_references_are_equal_for_the_same_value_and_node() -> None:
     assert ref().a[0] == ref().a[0]
     assert len({ref().a, ref()["a"], ref().b, ref("B").a, ref("A", object()).a}) == 4
     assert ref() != "{{A}}"
@@ -148,7 +148,7 @@ def test_unsupported_operation_on_a_reference_raises_a_type_error(use: Any) -> N
 # --- texts -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_text_is_marked_by_a_value_that_is_no_str() -> None:
+def test_text_is_marked_by_a_non_str_value() -> None:
     mark = template("{{A}}!")
     assert isinstance(mark, Template)
     assert not isinstance(mark, str)
@@ -217,7 +217,7 @@ def test_marks_become_their_text_and_their_places_pointers() -> None:
     assert arguments == before
 
 
-def test_one_value_in_many_places_is_met_once_and_pointed_at_everywhere() -> None:
+def test_shared_value_is_visited_once_and_pointed_at_everywhere() -> None:
     shared = [ref("A")]
     extracted = extract({"a": shared, "b": [shared, shared], "c": ref("A").x})
     assert extracted.pointers == ("/a/0", "/b/0/0", "/b/1/0", "/c")

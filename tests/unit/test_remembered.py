@@ -84,13 +84,13 @@ def containers(tree: ast.Module) -> Iterator[str]:
             yield ast.unparse(target)
 
 
-def test_every_cache_of_the_scripts_is_on_the_page_of_limits() -> None:
+def test_every_script_cache_is_on_the_limits_page() -> None:
     found = set(kept_in_lua())
     assert len(found) > 10
     assert found <= listed()
 
 
-def test_every_cache_of_a_process_is_on_the_page_of_limits() -> None:
+def test_every_process_cache_is_on_the_limits_page() -> None:
     found = set(kept_in_python())
     assert found >= FILLED_AT_IMPORT, "a name here is of nothing any more"
     assert len(found) > 20

@@ -125,7 +125,7 @@ class RenewalBench:
 # --- a thread renews ---------------------------------------------------------------------------------------------
 
 
-def test_a_lease_is_renewed_after_a_third_of_it_and_no_more_once_it_is_settled() -> None:
+def test_lease_is_renewed_after_a_third_until_settled() -> None:
     with RenewalBench() as bench:
         began_s = now_s()
         bench.leases.exchange((), [grant("a"), grant("b", 2)], began_s)
@@ -163,7 +163,7 @@ def test_more_leases_than_a_request_takes_are_renewed_in_several(monkeypatch: py
         assert bench.told == [("2", 3, "lease lost")]
 
 
-def test_a_helper_renews_more_leases_than_a_request_takes_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_helper_renews_excess_leases_in_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuehint.worker.leases.helper.LEASES_AT_ONCE", 2)
     here = Helpers()
     here.renewer.take(["+1 a", "+2 b", "+3 c"])
@@ -184,7 +184,7 @@ def test_canceled_and_lost_leases_are_reported() -> None:
         assert bench.more.is_set()
 
 
-def test_a_lease_that_cannot_be_renewed_is_fenced_in_time_and_once(
+def test_unrenewable_lease_is_fenced_in_time_and_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(renewal_module, "TICK_MAX_S", 0.05)
@@ -258,7 +258,7 @@ def test_the_margin_leaves_time_to_renew_twice(lease_s: float) -> None:
 # --- a process renews --------------------------------------------------------------------------------------------
 
 
-def test_a_helper_is_told_of_each_change_before_the_worker_goes_on() -> None:
+def test_helper_learns_each_change_before_the_worker_continues() -> None:
     helper = FakeHelper()
     with RenewalBench(helper=helper) as bench:
         bench.leases.exchange((), [grant("a"), grant("b", 2, 500)], now_s())
@@ -270,7 +270,7 @@ def test_a_helper_is_told_of_each_change_before_the_worker_goes_on() -> None:
     assert helper.ended == 1
 
 
-def test_a_helper_is_told_of_all_the_time_there_is_however_slow_the_worker() -> None:
+def test_helper_has_the_whole_time_despite_a_slow_worker() -> None:
     passing = count(100)
     helper = FakeHelper()
     bench = RenewalBench(helper=helper, clock=lambda: float(next(passing)))
@@ -321,7 +321,7 @@ def test_lost_lease_makes_an_announcement_of_the_worker_due(verdict: str, is_due
 
 
 @pytest.mark.parametrize("way", ["dies", "is silent"])
-def test_a_helper_that_is_gone_is_started_anew_and_a_thread_renews_meanwhile(
+def test_dead_helper_is_restarted_and_a_thread_renews_meanwhile(
     way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(renewal_module, "SILENCE_MAX_S", 0.2)
@@ -435,7 +435,7 @@ def test_helper_drops_no_line_about_a_lease_while_nobody_reads() -> None:
     assert heard.decode().splitlines() == [*lines, "renewed 2.0 6", "released 5 a", "renewed 3.0 7"]
 
 
-def test_a_helper_tells_the_store_of_a_loop_that_is_blocked_at_once_and_when_it_turns_again(
+def test_helper_reports_a_blocked_loop_at_once_and_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(renewer_module, "BLOCKED_S", 0.1)
@@ -464,7 +464,7 @@ def test_a_helper_tells_the_store_of_a_loop_that_is_blocked_at_once_and_when_it_
         thread.join()
 
 
-def test_a_thread_tells_the_store_of_a_loop_that_is_blocked_at_once_and_when_it_turns_again() -> None:
+def test_thread_reports_a_blocked_loop_at_once_and_its_end() -> None:
     blocked_ms = [0]
     bench = RenewalBench(lease_ms=600_000)
     bench.renewal._tick_s = 0.01
@@ -508,7 +508,7 @@ def test_long_busy_worker_with_only_long_jobs_is_spared(monkeypatch: pytest.Monk
 # --- what handlers say -------------------------------------------------------------------------------------------
 
 
-def test_lines_of_a_job_go_out_together_and_only_the_newest_progress_counts() -> None:
+def test_log_lines_are_sent_together_with_the_newest_progress() -> None:
     buffer = OutboxBuffer()
     assert not buffer
     assert buffer.take() == []
@@ -548,7 +548,7 @@ def test_the_oldest_lines_are_dropped_when_there_are_too_many(
     assert buffer.take() == [op.Note("c", 3, ("0", "1", "2", "3", "4"))]
 
 
-def test_the_leases_of_a_worker_that_is_stopped_for_long_are_let_go_until_it_goes_on(
+def test_leases_of_a_stopped_worker_lapse_until_it_continues(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     is_stopped, is_over = [False], [False]

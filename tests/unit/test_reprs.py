@@ -53,7 +53,7 @@ VALUES: list[tuple[Any, str]] = [
 
 
 @for_each("value, words", VALUES, ids=lambda value: type(value).__name__)
-def test_a_repr_has_the_size_of_data_and_not_the_data(value: Any, words: str) -> None:
+def test_repr_shows_the_size_of_data_only(value: Any, words: str) -> None:
     assert words in repr(value)
     assert SECRET not in repr(value)
     assert repr(value) in str([value]), "in a container, too"
@@ -77,7 +77,7 @@ def test_a_repr_is_one_printable_line_of_bounded_length(value: Any) -> None:
     assert len(repr(value)) < 120
 
 
-def test_a_reference_is_sent_whole_however_long_its_repr_would_be() -> None:
+def test_long_reference_is_sent_whole_despite_its_short_repr() -> None:
     extracted = extract({"value": Reference("A", object(), ("field",) * 100)})
     assert extracted.arguments == {"value": "{{A" + ".field" * 100 + "}}"}
 

@@ -17,7 +17,7 @@ def asked(name: str, next_ms: int | None) -> op.PutSchedule:
     return op.PutSchedule(name, job(name), EVERY, next_ms)
 
 
-def test_there_are_at_most_10_000_and_each_may_still_be_replaced() -> None:
+def test_schedules_are_at_most_10_000_and_still_replaceable() -> None:
     timetable = Timetable()
     for number in range(SCHEDULES_MAX):
         assert timetable.put(asked(str(number), number))

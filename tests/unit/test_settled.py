@@ -41,7 +41,7 @@ def said(found: Comparison) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple
 # --- where jobs stand ------------------------------------------------------------------------------------------------
 
 
-def test_jobs_that_stand_as_placed_anew_are_where_they_should_be() -> None:
+def test_jobs_that_stand_as_replaced_are_sound() -> None:
     jobs = [at("2", "ab", 1), at("1", "a x", 2, 2, keeps=True), at("3", ".", 0), at("4", "b", 0)]
     assert said(compare(jobs)) == ({}, {}, [])
     assert said(compare([])) == ({}, {}, [])
@@ -63,7 +63,7 @@ def test_a_job_that_counts_gates_it_cannot_pass_is_misplaced(passed: tuple[int, 
 
 
 @pytest.mark.parametrize("passed", [1, 2])
-def test_a_job_that_has_passed_a_gate_where_an_earlier_one_waits_is_misplaced(passed: int) -> None:
+def test_job_past_a_gate_of_an_earlier_waiter_is_misplaced(passed: int) -> None:
     # Once the root's line has advanced, both would wait at `a`, the later one before the earlier one.
     jobs = [at("1", "a", 2), at("2", "a", 0), at("3", "a", passed)]
     misplaced, _, _ = said(compare(jobs))
@@ -256,7 +256,7 @@ def test_a_permit_has_no_gates_to_be_placed_in() -> None:
     queue.engine.check()
 
 
-def test_a_line_that_waits_to_be_advanced_is_not_wrong_and_is_settled_where_gates_are_replaced() -> None:
+def test_line_that_waits_to_advance_is_sound_and_settled_later() -> None:
     queue = Queue(job("a", ["x"]), budget=1)
     queue.enqueue(*[job(f"b{n}", claims=(claim("x", str(n), mode=SHARED),)) for n in range(2)])
     queue.enqueue(job("c", claims=(claim("x", "c"), claim("y"))))

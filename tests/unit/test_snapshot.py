@@ -121,7 +121,7 @@ def test_snapshot_stores_each_object_as_a_difference_within_its_class() -> None:
     assert not {"tuple", "bytes", "Claim"} & {*names}
 
 
-def test_equal_texts_and_claims_are_one_object_when_they_are_read_again() -> None:
+def test_equal_texts_and_claims_are_shared_after_reading() -> None:
     again = thawed(Queue(job("first", ["doc1", "intro"]), job("second", ["doc1", "intro"])).engine)
     first, second = again.table.jobs["first"].spec, again.table.jobs["second"].spec
     assert first.claims is second.claims

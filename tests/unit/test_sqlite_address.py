@@ -60,7 +60,7 @@ def test_url_without_file_is_refused_before_any_open(url: str, said: str) -> Non
     assert said in str(caught.value)
 
 
-def test_a_url_says_that_a_file_is_shared_and_shows_it() -> None:
+def test_url_with_shared_is_read_and_shown() -> None:
     found = [parse_url(f"sqlite:///a.db{query}").shared for query in ("", "?shared=no", "?shared=yes")]
     assert found == [False, False, True]
     assert masked("sqlite:///a.db?shared=yes") == "sqlite:///a.db?shared=yes"

@@ -77,7 +77,7 @@ def test_steps_without_operations_return_at_once(held: Any) -> None:
 
 
 @BOTH
-def test_a_wait_for_something_is_the_backends_and_one_for_a_time_is_not(held: Any) -> None:
+def test_wait_for_an_interest_uses_the_backend_unlike_sleep(held: Any) -> None:
     def steps() -> Steps[None]:
         assert (yield Wait(Interest(jobs=("a",)), 3.0)) is None
         assert (yield Wait(Interest(), 0.0)) is None
@@ -88,7 +88,7 @@ def test_a_wait_for_something_is_the_backends_and_one_for_a_time_is_not(held: An
 
 
 @BOTH
-def test_an_error_of_the_store_is_raised_where_it_was_asked(held: Any) -> None:
+def test_store_error_is_raised_at_its_step(held: Any) -> None:
     def steps() -> Steps[str]:
         try:
             yield op.Draw(1)
@@ -102,7 +102,7 @@ def test_an_error_of_the_store_is_raised_where_it_was_asked(held: Any) -> None:
 
 
 @BOTH
-def test_a_refusal_is_raised_where_it_was_asked_and_is_the_callers_if_nobody_minds(held: Any) -> None:
+def test_refusal_is_raised_at_its_step_and_reaches_the_caller(held: Any) -> None:
     def mindful() -> Steps[str]:
         try:
             yield op.Draw(1)
@@ -234,7 +234,7 @@ def test_full_submission_ticks_due_work_with_exponential_retries() -> None:
     assert "".join(asked).split("E") == ["", "T", "TT", "T" * 4, "T" * 8, "T" * 16, "T" * 32, "T" * 64, ""]
 
 
-def test_it_asks_again_as_soon_as_nothing_is_due_and_is_refused_for_good_if_nothing_was() -> None:
+def test_submission_retries_until_nothing_is_due_and_then_is_refused() -> None:
     steps = find_room(op.Enqueue(()), full(more=True))
     assert next(steps) == op.Tick()
     assert steps.send(op.Ticked(False, None)) == op.Enqueue(())
@@ -248,7 +248,7 @@ def test_it_asks_again_as_soon_as_nothing_is_due_and_is_refused_for_good_if_noth
     assert caught.value is refusal
 
 
-def test_a_submission_that_finds_room_in_the_end_returns_its_reply() -> None:
+def test_submission_that_finds_room_returns_its_reply() -> None:
     steps: Any = find_room(Ahead(op.Enqueue(()), op.Enqueue((), "S")), full(more=True))
     assert next(steps) == op.Tick()
     assert steps.send(op.Ticked(False, None)) == op.Enqueue(())
@@ -295,7 +295,7 @@ async def test_next_operation_is_prepared_during_the_current_call() -> None:
     assert store.said[2:] == ["answered"]
 
 
-async def test_a_caller_that_is_canceled_waits_for_no_call_any_more() -> None:
+async def test_canceled_caller_waits_for_no_further_call() -> None:
     before = asyncio.all_tasks()
     for turns in (1, 5):
         store = SlowStore()
@@ -393,7 +393,7 @@ def test_next_operation_is_not_prepared_without_a_loop() -> None:
     assert store.said == [op.Draw(1)]
 
 
-def test_many_jobs_are_ordered_about_in_bounded_requests_and_an_id_named_twice_once(
+def test_many_jobs_are_commanded_in_bounded_requests_without_repeats(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("queuehint.backends.steps.JOBS_AT_ONCE", 2)

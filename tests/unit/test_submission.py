@@ -165,7 +165,7 @@ def test_two_specs_with_one_name_are_refused() -> None:
         arrange([job("a"), job("b"), job("a", id="other")])
 
 
-def test_two_specs_with_one_id_are_refused_where_they_take_effect_at_once() -> None:
+def test_specs_with_one_id_are_refused_in_an_atomic_submission() -> None:
     with pytest.raises(DuplicateJobError):
         arrange([job("a", id="x"), job("b", "a"), job("c", id="x")])
     with pytest.raises(DuplicateJobError):
@@ -194,7 +194,7 @@ def test_the_answer_is_in_the_order_given() -> None:
 
 
 @given(st.data())
-def test_the_order_is_the_least_of_all_that_put_dependencies_first(data: st.DataObject) -> None:
+def test_order_is_the_least_that_puts_dependencies_first(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 12))
     rank = data.draw(st.permutations(range(count)))
     before = [[] for _ in range(count)]  # type: list[list[int]]
@@ -246,7 +246,7 @@ def test_a_child_that_waits_for_its_parent_is_a_cycle() -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("count", [10_000, pytest.param(op.FLOW_JOBS_MAX, marks=pytest.mark.nightly)])
-def test_a_long_chain_is_put_in_order_and_its_cycle_found_without_recursion(count: int) -> None:
+def test_long_chain_is_ordered_and_its_cycle_found_without_recursion(count: int) -> None:
     specs = [
         JobSpec(id=f"i{n}", task="t", name=f"n{n}", depends_on=(Dependency(f"n{n - 1}"),) if n else ())
         for n in reversed(range(count))
@@ -263,7 +263,7 @@ def test_a_long_chain_is_put_in_order_and_its_cycle_found_without_recursion(coun
 # --- keys --------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_whose_key_may_make_it_another_cannot_be_waited_for() -> None:
+def test_job_with_an_unresolvable_key_cannot_be_awaited() -> None:
     for on_conflict in ("return", "after", "replace"):
         with pytest.raises(InvalidJobError, match=r"'b': it depends on 'a', whose key 'k'"):
             arrange([job("a", key="k", on_conflict=on_conflict), job("b", "a")])
@@ -301,7 +301,7 @@ def test_a_dependency_that_a_template_names_carries_data() -> None:
     assert [edge.data for edge in load.depends_on] == [True, True, False, True]
 
 
-def test_a_name_in_a_template_is_first_a_name_and_then_an_id() -> None:
+def test_template_name_is_first_a_name_then_an_id() -> None:
     spec = job("x", "a", Dependency("b", name="a"), arguments=b'{"v": "{{a}}"}', templates=True)
     assert [edge.data for edge in of([spec])[0].depends_on] == [False, True]
 
@@ -339,7 +339,7 @@ def test_arguments_with_templates_are_json() -> None:
 # --- what is said ------------------------------------------------------------------------------------------------
 
 
-def test_jobs_that_depend_on_none_of_each_other_are_several_submissions() -> None:
+def test_independent_jobs_are_several_submissions() -> None:
     store = Store()
     specs = [job(str(n), *(["elsewhere"] if n % 2 else [])) for n in range(WHOLE_JOBS + 1)]
     assert len(store.run(submit(specs, parent=("p", 7)))) == len(specs)
@@ -377,7 +377,7 @@ def full_of(what: str, extra: int) -> list[JobSpec]:
 
 
 @pytest.mark.parametrize("what", ["jobs", "gates", "edges", "bytes"])
-def test_beyond_any_limit_of_one_submission_there_are_parts_and_a_commit(what: str) -> None:
+def test_oversized_submission_becomes_parts_and_a_commit(what: str) -> None:
     fits, does_not = full_of(what, 0), full_of(what, 1)
     one, several = Store(), Store()
     one.run(submit(fits))
@@ -427,7 +427,7 @@ def test_key_or_waiting_caller_is_refused_in_parts() -> None:
 
 @pytest.mark.parametrize("small_parts", [False, True])
 @pytest.mark.parametrize("fields", [{"key": "k"}, {"presence_ms": 1000}, {"flow": "other"}], ids=str)
-def test_jobs_that_cannot_be_sent_in_parts_are_one_short_step(fields: dict[str, Any], small_parts: bool) -> None:
+def test_jobs_that_cannot_be_split_are_one_short_step(fields: dict[str, Any], small_parts: bool) -> None:
     odd, deep = job("odd", **fields), {"claims": (DEEP,)}
     many = [job(str(n), "odd") for n in range(ONE_STEP_JOBS - 1)]
     gates = [job(str(n), "odd", **deep) for n in range(ONE_STEP_GATES // (len(DEEP.path) + 1))]
@@ -449,7 +449,7 @@ def test_oversized_submission_that_cannot_be_split_names_the_limit() -> None:
 
 
 @pytest.mark.parametrize("unanswered", [0, 1, 2])
-def test_an_unknown_outcome_names_all_ids_in_the_order_of_the_specs(unanswered: int) -> None:
+def test_unknown_outcome_names_all_ids_in_spec_order(unanswered: int) -> None:
     specs = list(reversed(wide(op.JOBS_PER_SUBMISSION_MAX + 1)))
     store, steps = Store(), submit(specs)
     step: Any = next(steps)
@@ -552,9 +552,7 @@ def finish(steps: Any, engine: Engine, operation: Any) -> Any:
 
 
 @pytest.mark.parametrize("count, parts", [(500, [500]), (501, [200, 200, 101])])
-def test_more_than_one_submission_goes_in_small_parts_each_prepared_beside_the_one_before(
-    count: int, parts: list[int]
-) -> None:
+def test_several_submissions_use_small_parts_each_prepared_ahead(count: int, parts: list[int]) -> None:
     specs = [JobSpec(id=str(n), task="t") for n in range(count)]
     store, steps = Store(), submit(specs, small_parts=True)
     asked: list[Any] = []
@@ -578,7 +576,7 @@ def test_small_parts_are_bounded_in_bytes_and_flows_stay_atomic() -> None:
     assert (arranged.is_one, len(arranged.parts)) == (True, 6)
 
 
-def test_of_a_job_with_many_dependencies_the_others_follow_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excess_dependencies_follow_the_part_of_their_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuehint.client.arrangement.PORTION_MAX", 2)
     store = Store()
     policy = Policy(on_dependency_failure="cancel")
@@ -596,7 +594,7 @@ def test_of_a_job_with_many_dependencies_the_others_follow_its_part(monkeypatch:
     assert isinstance(last, op.Commit)
 
 
-def test_jobs_with_many_dependencies_are_cut_by_the_size_of_their_specs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_with_many_dependencies_are_split_by_spec_size(monkeypatch: pytest.MonkeyPatch) -> None:
     many = [job(str(n), *[f"a{at}" for at in range(1500)]) for n in range(3)]
     assert [len(part) for part in arrange(many).parts] == [3]
     monkeypatch.setattr("queuehint.client.arrangement.EDGE_BYTES", op.BYTES_PER_SUBMISSION_MAX // 2500)
@@ -604,7 +602,7 @@ def test_jobs_with_many_dependencies_are_cut_by_the_size_of_their_specs(monkeypa
 
 
 @pytest.mark.parametrize("small_parts", [False, True])
-def test_jobs_of_many_gates_are_cut_sooner_a_flow_only_into_small_parts(small_parts: bool) -> None:
+def test_jobs_of_many_gates_are_split_sooner_outside_flows(small_parts: bool) -> None:
     claims = tuple([Claim((str(n), *"abcdefghi")) for n in range(10)])
     specs = [JobSpec(id=str(n), task="t", claims=claims) for n in range(120)]
     most = (PART_GATES if small_parts else WHOLE_GATES) // 110
@@ -651,14 +649,14 @@ def test_atomic_submission_uses_small_parts_unless_small_or_keyed() -> None:
 
 
 @pytest.mark.parametrize("more, parts", [(0, "Enqueue"), (1, "Enqueue Commit")])
-def test_a_job_with_more_edges_than_a_step_may_have_is_a_part_by_itself(more: int, parts: str) -> None:
+def test_job_with_excess_edges_is_a_part_by_itself(more: int, parts: str) -> None:
     needs = tuple([Dependency(f"there-{n}") for n in range(PART_EDGES + more)])
     spec = JobSpec(id="last", task="t", depends_on=needs)
     assert told(parts_of(submit([spec], small_parts=True))) == parts
     assert told(parts_of(submit([spec]))) == "Enqueue"
 
 
-def test_jobs_that_depend_on_others_elsewhere_are_cut_by_their_edges_too() -> None:
+def test_jobs_with_outside_dependencies_are_split_by_edges_too() -> None:
     needs = tuple([Dependency(f"there-{n}") for n in range(PART_EDGES // 2)])
     specs = [JobSpec(id=str(n), task="t", depends_on=needs) for n in range(5)]
     assert [len(part) for part in arrange(specs, small_parts=True).parts] == [2, 2, 1]
@@ -682,7 +680,7 @@ def test_refused_parts_are_withdrawn() -> None:
     assert told(parts_of(submit(several, small_parts=True), full, 2)) == "Enqueue Enqueue"
 
 
-def test_parts_that_are_there_are_kept_while_a_further_one_has_room_made() -> None:
+def test_known_parts_are_kept_while_a_further_one_gets_room() -> None:
     specs = [JobSpec(id=str(n), task="t", flow="f") for n in range(2 * PART_JOBS)]
     steps, full = submit(specs, whole=True, small_parts=True), QueueFullError(None, 1, 1, more=True)
     first: Any = next(steps)
@@ -849,7 +847,7 @@ def test_the_parts_of_one_submission_belong_to_one_flow() -> None:
         arrange(specs)
 
 
-def test_a_job_of_a_flow_is_none_of_another_by_its_key() -> None:
+def test_job_of_a_flow_never_joins_another_by_key() -> None:
     spec = job("a", key="k")
     with pytest.raises(InvalidJobError, match="its key 'k' may make it a job outside its flow"):
         arrange([spec], whole=True)
@@ -857,7 +855,7 @@ def test_a_job_of_a_flow_is_none_of_another_by_its_key() -> None:
     assert arrange([job("a", key="k", on_conflict="reject")], whole=True).is_one
 
 
-def test_a_refused_part_is_the_callers_error_and_nothing_is_committed() -> None:
+def test_refused_part_is_raised_and_nothing_is_committed() -> None:
     asked = []
     steps = submit(wide(op.JOBS_PER_SUBMISSION_MAX + 1))
     asked.append(next(steps))

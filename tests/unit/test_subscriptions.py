@@ -51,7 +51,7 @@ class Store:
         return [task.done() for task in tasks]
 
 
-async def test_all_waits_are_queried_at_once_and_later_ones_need_no_query() -> None:
+async def test_concurrent_waits_share_one_query_and_later_ones_need_none() -> None:
     store = Store()
     early = [store.wait(job_id) for job_id in "aab"]
     await turns()
@@ -117,7 +117,7 @@ async def test_version_change_wakes_version_waiters_and_not_end_waiters() -> Non
     await store.known.close()
 
 
-async def test_a_job_whose_id_looks_like_a_change_of_another_is_told_apart() -> None:
+async def test_job_id_that_resembles_a_change_is_distinct() -> None:
     store = Store()
     end, change = store.wait("~a"), store.wait("a", version=1)
     store.replies.put_nowait("ww")
@@ -128,7 +128,7 @@ async def test_a_job_whose_id_looks_like_a_change_of_another_is_told_apart() -> 
 
 
 @pytest.mark.parametrize("version", [None, 3])
-async def test_waiters_that_come_while_a_job_is_asked_about_have_it_asked_about_once_more(version: int | None) -> None:
+async def test_waiters_during_a_query_cause_one_more_query(version: int | None) -> None:
     store = Store()
     waiting = list[asyncio.Task[None]]()
     for _ in range(3):
@@ -188,7 +188,7 @@ async def test_each_page_wakes_its_own_waiters_alone(monkeypatch: pytest.MonkeyP
     await store.known.close()
 
 
-async def test_a_job_is_asked_about_in_one_page_for_all_waiters() -> None:
+async def test_job_is_queried_on_one_page_for_all_waiters() -> None:
     store = Store()
     waiting = [store.wait("a"), store.wait("b", "a"), store.wait("a", version=2)]
     await turns()
@@ -206,7 +206,7 @@ async def test_a_job_is_asked_about_in_one_page_for_all_waiters() -> None:
 
 
 @pytest.mark.parametrize("error", [BackendError("away"), ValueError("a bug")])
-async def test_a_question_that_fails_ends_the_waits_early_and_the_next_one_is_asked_later(
+async def test_failed_query_ends_the_waits_early_and_delays_the_next(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscriptions, "FAILED_WAIT_S", 0.01)
@@ -220,7 +220,7 @@ async def test_a_question_that_fails_ends_the_waits_early_and_the_next_one_is_as
     await store.known.close()
 
 
-async def test_the_time_of_a_wait_begins_when_it_has_been_asked_about() -> None:
+async def test_timeout_of_a_wait_begins_after_its_query() -> None:
     store = Store()
     waiting = store.wait("a", wait_s=0.0)
     await turns()

@@ -45,7 +45,7 @@ def cancel_sweep(queue: Queue, *paths: tuple[str, ...], seen: list[str], before:
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 100])
-def test_a_cancel_sweep_goes_by_key_then_by_number_at_any_budget(budget: int) -> None:
+def test_cancel_sweep_goes_by_key_then_number_at_any_budget(budget: int) -> None:
     hints = [["a", "c"], ["a"], ["b"], ["a", "b"], ["a"], ["x"], ["b", "x"]]
     queue = Queue(*[job(f"j{number}", hint) for number, hint in enumerate(hints)])
     seen: list[str] = []
@@ -88,7 +88,7 @@ def test_sweeps_take_turns_the_first_that_was_left_over_first() -> None:
 
 
 @pytest.mark.parametrize("budget", [1, 2, 5])
-def test_a_dead_job_s_place_is_freed_when_all_behind_it_are_canceled(budget: int) -> None:
+def test_place_of_a_dead_job_is_freed_after_its_followers(budget: int) -> None:
     queue = Queue(job("dies", ["a"], on_dead="cancel_behind", max_attempts=1), budget=budget, now_ms=0)
     queue.enqueue(*[job(f"j{number}", ["a"]) for number in range(10)], job("above", []))
     queue.start()
@@ -113,7 +113,7 @@ def test_a_dead_job_redriven_during_its_sweep_keeps_its_place() -> None:
     assert queue.run() == ["dies"]
 
 
-def test_a_job_placed_while_the_sweep_goes_on_is_not_behind_the_dead_job() -> None:
+def test_job_placed_during_the_sweep_is_spared() -> None:
     queue = Queue(job("dies", ["a"], on_dead="cancel_behind", max_attempts=1), job("first", ["b"], key="k"), budget=2)
     queue.start()
     queue.enqueue(
@@ -136,7 +136,7 @@ def test_a_dead_job_discarded_during_its_sweep_is_freed_once() -> None:
     assert queue.is_clean
 
 
-def test_jobs_put_aside_are_offered_in_order_of_number_at_any_budget() -> None:
+def test_parked_jobs_are_offered_by_number_at_any_budget() -> None:
     queue = Queue(*[job(f"j{number}", ["a", str(number)]) for number in range(5)])
     queue.pause("a")
     queue.start()
@@ -147,7 +147,7 @@ def test_jobs_put_aside_are_offered_in_order_of_number_at_any_budget() -> None:
     assert step(queue.engine.lifecycle, sweep, 6) == (6, False)
 
 
-def test_a_job_canceled_while_its_path_is_being_resumed_is_not_offered() -> None:
+def test_job_canceled_during_a_resume_is_not_offered() -> None:
     queue = Queue(*[job(f"j{number}", ["a", str(number)]) for number in range(5)], budget=2)
     queue.pause("a")
     for _ in range(5):
@@ -161,9 +161,7 @@ def test_a_job_canceled_while_its_path_is_being_resumed_is_not_offered() -> None
 @pytest.mark.parametrize("is_refused", [False, True])
 @pytest.mark.parametrize("user", ["served", "helped"])
 @pytest.mark.parametrize("budget", [4, 6, 100])
-def test_a_claim_that_is_cut_while_it_puts_jobs_aside_is_ended_by_the_next(
-    budget: int, user: str, is_refused: bool
-) -> None:
+def test_claim_cut_while_parking_is_completed_by_the_next(budget: int, user: str, is_refused: bool) -> None:
     queue = Queue(*[job(f"j{number}", ["a", str(number)], user=user) for number in range(5)], budget=budget)
     queue.enqueue(job("free", ["b"], user=user))
     claims: dict[str, Any] = {"users": ("served",), "steal": "*"}
@@ -210,7 +208,7 @@ def test_edges_are_resolved_in_order_of_number_at_any_budget() -> None:
     assert queue.states("j1", "j2", "j3") == "CANCELED QUEUED QUEUED"
 
 
-def test_a_commit_lists_its_jobs_once_however_many_are_bound_to_dependencies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_lists_its_jobs_once_despite_many_bound_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = Queue(job("first"), budget=2)
     queue.start()
     listed: list[str] = []
@@ -229,7 +227,7 @@ def test_a_commit_lists_its_jobs_once_however_many_are_bound_to_dependencies(mon
     assert len(listed) == 1
 
 
-def test_an_edge_of_a_job_that_waits_for_more_does_not_queue_it() -> None:
+def test_edge_of_a_job_with_open_dependencies_queues_nothing() -> None:
     queue = Queue(job("a"), job("b"), checked=False)
     queue.enqueue(job("waits", ["x"], depends_on=(Dependency("a"), Dependency("b"))))
     queue.start()
@@ -239,7 +237,7 @@ def test_an_edge_of_a_job_that_waits_for_more_does_not_queue_it() -> None:
     assert queue.state("waits") is QUEUED
 
 
-def test_the_edges_to_a_job_that_was_redriven_meanwhile_are_open_again() -> None:
+def test_edges_to_a_redriven_job_are_open_again() -> None:
     queue = Queue(job("dies", max_attempts=1), budget=1)
     queue.enqueue(*[job(f"j{number}", depends_on=(Dependency("dies", when="done"),)) for number in range(3)])
     queue.start()
@@ -255,7 +253,7 @@ def test_the_edges_to_a_job_that_was_redriven_meanwhile_are_open_again() -> None
     assert queue.is_clean
 
 
-def test_all_edges_of_a_job_go_at_once_and_cost_one_each() -> None:
+def test_edges_of_a_job_leave_together_at_unit_cost() -> None:
     queue = Queue(*[job(f"j{number}") for number in range(5)], checked=False)
     queue.enqueue(job("waits", depends_on=tuple(Dependency(f"j{number}") for number in range(5))))
     sweep = ReleaseSweep(ended(queue, "waits", CANCELED))
@@ -292,7 +290,7 @@ def test_revive_sweep_follows_number_order_at_any_budget(budget: int) -> None:
     queue.engine.check()
 
 
-def test_nothing_is_revived_any_more_once_the_job_has_failed_again() -> None:
+def test_revival_stops_once_the_job_failed_again() -> None:
     queue = Queue(checked=False)
     fallen(queue, 3)
     queue.redrive("dies")
@@ -305,7 +303,7 @@ def test_nothing_is_revived_any_more_once_the_job_has_failed_again() -> None:
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 100])
-def test_the_jobs_of_a_flow_are_canceled_the_last_first_at_any_budget(budget: int) -> None:
+def test_flow_jobs_are_canceled_last_first_at_any_budget(budget: int) -> None:
     queue = Queue(*[job(f"j{number}", flow="f" if number % 2 else "g") for number in range(8)])
     seen: list[str] = []
 

@@ -283,7 +283,7 @@ def test_only_values_are_templates_never_keys() -> None:
     assert find({"{{A}}": 1}, True) == []
 
 
-def test_a_job_may_be_named_by_any_name_or_id_the_grammar_can_write() -> None:
+def test_job_may_be_named_by_any_grammatical_name_or_id() -> None:
     for name in ("0", "_", "a-b", "A" * 128, "018f3c2a9b00", "__class__"):
         assert filled("{{" + name + "}}", **{name: 1}) == 1
         assert is_name(name)
@@ -360,7 +360,7 @@ def test_b85_missing_field_is_reported_with_available_fields() -> None:
     assert refusal("{{A[0]}}", A={"0": 1}) == "A has no [0]; it has: 0"
 
 
-def test_b85_at_most_ten_names_are_shown_and_long_ones_are_cut() -> None:
+def test_b85_at_most_ten_truncated_names_are_shown() -> None:
     said = refusal("{{A.x}}", A={f"field{n}": n for n in range(11)})
     assert said.endswith("field9, …")
     assert "field10" not in said
@@ -501,7 +501,7 @@ def test_b89_the_time_is_linear_in_the_text(make: Callable[[int], str]) -> None:
         ("{{A.x}}\x00{{A.x}}", "1\x001"),
     ],
 )
-def test_b89_odd_braces_are_literal_or_escaped_as_the_grammar_says(text: str, value: Any) -> None:
+def test_b89_odd_braces_are_literal_or_escaped_by_the_grammar(text: str, value: Any) -> None:
     assert filled(text, A={"x": 1}, B={"x": "bee"}) == value
 
 

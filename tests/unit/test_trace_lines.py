@@ -72,7 +72,7 @@ def test_times_may_be_texts_and_may_be_missing() -> None:
     assert (first.at_ms, second.at_ms, third.at_ms) == (1500, 1500, 2000)
 
 
-def test_a_job_that_is_described_again_is_elsewhere_from_then_on() -> None:
+def test_redescribed_job_is_elsewhere_from_then_on() -> None:
     trace = read(
         {"job": "a", "hint": ["x"]},
         {"job": "b", "hint": ["y"]},
@@ -182,7 +182,7 @@ def test_trace_lines_round_trip(events: list[TraceEvent], jobs: list[TraceJob]) 
         ({"logger": "x", "message": "m", "event": "job.started", "time": "2026-01-31T12:00:00Z"}, "job_id"),
     ],
 )
-def test_a_line_that_is_of_no_trace_is_refused_by_its_number(line: Any, said: str) -> None:
+def test_foreign_line_is_refused_by_its_number(line: Any, said: str) -> None:
     with pytest.raises(InvalidTraceError, match=r"^line 2: ") as caught:
         read({"job": "x"}, line)
     assert said in str(caught.value)
@@ -281,7 +281,7 @@ def test_the_log_of_a_worker_tells_of_starts_and_ends() -> None:
     assert examine_trace(trace.events, trace.jobs).faults == ()
 
 
-def test_a_worker_may_log_late_that_it_has_put_a_job_back() -> None:
+def test_worker_may_log_a_release_late() -> None:
     trace = logged(
         ("job.started", {"job_id": "a", "token": 1, "claims": []}),
         ("job.started", {"job_id": "a", "token": 2}),
@@ -325,7 +325,7 @@ def test_records_tell_of_jobs_that_are_over() -> None:
     assert told(past("e", "QUEUED", (0, 5, None)), unfinished=True) == ["queued:e"]
 
 
-def test_starts_of_one_ms_are_in_the_order_of_their_grants() -> None:
+def test_simultaneous_starts_are_ordered_by_grant() -> None:
     pasts = [past("b", times=(0, 5, 7), token=2), past("a", times=(0, 5, 5), token=1)]
     assert told(*pasts)[2:] == ["started:a", "finished:a", "started:b", "finished:b"]
 

@@ -60,7 +60,7 @@ def test_progress_is_no_move() -> None:
     assert "p progressed" in str(fault)
 
 
-def test_jobs_on_one_path_that_run_one_after_the_other_are_in_order() -> None:
+def test_sequential_jobs_on_one_path_are_sound() -> None:
     assert broken("queued:a queued:b started:a ended:a started:b ended:b") == []
 
 
@@ -96,7 +96,7 @@ def test_shared_claims_conflict_with_exclusive_ones_alone() -> None:
     assert broken("queued:b queued:s started:s", s, B) == [("order", "s", "b")]
 
 
-def test_a_job_with_several_claims_is_in_the_way_at_each() -> None:
+def test_job_of_several_claims_blocks_at_each() -> None:
     both = TraceJob(id="both", claims=[["doc", "intro"], ["other"]])
     assert broken("queued:both queued:c started:c", both, ELSEWHERE) == [("order", "c", "both")]
     assert broken("queued:c queued:both started:both", both, ELSEWHERE) == [("order", "both", "c")]
@@ -239,13 +239,13 @@ def test_a_worker_that_gets_nothing_while_a_job_is_ready() -> None:
     assert broken("queued:a queued:b started:a ended:a idle:") == [("idle", "b", "a")]
 
 
-def test_a_job_that_was_put_back_for_some_time_is_not_ready() -> None:
+def test_job_released_with_a_delay_is_not_ready() -> None:
     assert broken("queued:a started:a retried:a idle: started:a ended:a") == []
     assert broken("queued:a started:a released:a idle: started:a ended:a") == [("idle", "a", None)]
     assert broken("queued:a queued:b retried:b canceled:a idle:") == [("not_started", "b", None)]
 
 
-def test_a_job_whose_task_a_worker_did_not_know_is_ready_for_nobody_known() -> None:
+def test_job_of_an_unknown_task_is_not_ready() -> None:
     events = happened("queued:a started:a released:a idle: started:a released:a idle:")
     assert [fault.index for fault in find_faults(events, [A])] == [3, 6]
     events[2] = attrs.evolve(events[2], cause="unknown_task")
@@ -261,7 +261,7 @@ def test_slots_of_other_pools_are_idle_by_right() -> None:
 # --- what is not known -----------------------------------------------------------------------------------------------
 
 
-def test_a_trace_that_begins_in_the_middle_is_held_against_nobody() -> None:
+def test_trace_that_begins_midway_accuses_nobody() -> None:
     report = examine_trace(happened("ended:a queued:b started:c started:b retried:c started:c"), [A, B, ELSEWHERE])
     assert report.faults == ()
     assert report.unjudged == (
@@ -346,7 +346,7 @@ def test_clocks_may_be_apart() -> None:
 
 
 @pytest.mark.parametrize("at_once", ["started:a started:b", "started:b started:a"])
-def test_of_two_that_are_started_in_one_millisecond_one_may_have_ended_before(at_once: str) -> None:
+def test_one_of_two_simultaneous_starts_may_follow_an_end(at_once: str) -> None:
     events = [*happened("queued:a queued:b"), *happened(at_once, step_ms=0), *happened("ended:a ended:b")]
     events = [attrs.evolve(event, at_ms=100 if number < 4 else 101) for number, event in enumerate(events)]
     assert Rule.OVERLAP in [fault.rule for fault in find_faults(events, [A, B])]
@@ -362,7 +362,7 @@ def test_order_is_unknown_within_the_tolerance() -> None:
 # --- what is told ----------------------------------------------------------------------------------------------------
 
 
-def test_the_error_names_the_rule_and_both_jobs_and_draws_the_moment() -> None:
+def test_trace_error_names_the_rule_and_jobs_and_draws_it() -> None:
     with pytest.raises(TraceError) as caught:
         check_trace(happened("queued:a queued:b started:a retried:a started:b"), [A, B])
     assert isinstance(caught.value, AssertionError)

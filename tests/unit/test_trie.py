@@ -105,7 +105,7 @@ def test_claim_passes_claims_without_conflict(first: str, second: str, granted: 
     assert gates.is_empty
 
 
-def test_a_walk_visits_one_gate_a_level_and_leaves_as_many() -> None:
+def test_walk_visits_one_gate_per_level_and_leaves_as_many() -> None:
     gates = Gates()
     for path in [(), ("a",), ("a", "b", "c")]:
         walk = Walk(Owner(next(gates.seq)), Claim(path))
@@ -119,7 +119,7 @@ def test_a_walk_visits_one_gate_a_level_and_leaves_as_many() -> None:
     assert gates.is_empty
 
 
-def test_a_line_moves_in_order_and_stops_at_the_first_that_does_not_fit() -> None:
+def test_line_moves_in_order_and_stops_at_the_first_misfit() -> None:
     gates = Gates()
     first = gates.place("a")
     waiting = [gates.place(text) for text in ("a:b", "a:c", "a", "a:d")]
@@ -151,7 +151,7 @@ def test_a_walk_may_stop_again_further_down() -> None:
     assert gates.leave(deep) == [again]
 
 
-def test_a_walk_that_gives_up_leaves_the_line_where_it_stands() -> None:
+def test_abandoned_walk_leaves_the_line_in_place() -> None:
     for index in range(3):
         gates = Gates()
         first = gates.place("a")
@@ -180,7 +180,7 @@ def test_a_granted_walk_may_leave_from_anywhere_among_the_owners() -> None:
         assert gates.is_empty
 
 
-def test_a_line_that_empties_before_it_is_advanced_is_advanced_to_no_effect() -> None:
+def test_line_emptied_before_its_advance_advances_to_no_effect() -> None:
     gates = Gates()
     first, second = gates.place("a:b"), gates.place("a:b")
     gates.trie.leave(first)
@@ -204,7 +204,7 @@ def test_a_line_is_put_among_the_leftovers_once() -> None:
     assert gates.leave(behind[1]) == [behind[2]]
 
 
-def test_an_advance_is_cut_between_two_walks_and_newcomers_stay_behind() -> None:
+def test_advance_is_cut_between_walks_and_newcomers_stay_behind() -> None:
     gates = Gates()
     first = gates.place("a")
     waiting = [gates.place(f"a:{number}") for number in range(5)]
@@ -221,7 +221,7 @@ def test_an_advance_is_cut_between_two_walks_and_newcomers_stay_behind() -> None
     assert arrived == [*waiting, newcomer]
 
 
-def test_a_node_exists_only_while_something_is_held_or_waits_there() -> None:
+def test_node_exists_only_while_held_or_awaited() -> None:
     gates = Gates()
     deep = gates.place("a:b:c:d")
     side = gates.place("a:x")

@@ -56,7 +56,7 @@ def test_the_reason_of_an_answer_is_a_text(reason: Any) -> None:
             make(reason)
 
 
-def test_the_reason_of_an_answer_is_the_text_that_was_checked() -> None:
+def test_reason_of_an_answer_is_the_checked_text() -> None:
     for answer in (Fail(HostileStr("why")), Discard(HostileStr("why")), Retry(reason=HostileStr("why"))):
         assert (type(answer.reason), answer.reason) == (str, "why")
     assert (Fail().reason, Discard().reason, Retry().reason) == (
@@ -110,7 +110,7 @@ def test_malformed_field_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "step", [{"seconds": "1"}, {"seconds": math.nan}, {"seconds": 1e30}, {"ms": 1.5}, {"ms": 2**60}]
 )
-def test_a_clock_that_is_moved_by_nonsense_stays_where_it_is(step: dict[str, Any]) -> None:
+def test_clock_moved_by_a_malformed_duration_stays(step: dict[str, Any]) -> None:
     clock = FakeClock(1000)
     moved: list[int] = []
     clock.subscribe(lambda: moved.append(1))

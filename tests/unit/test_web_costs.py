@@ -115,7 +115,7 @@ async def test_much_is_counted_in_a_bounded_number_of_operations(monkeypatch: py
     assert (counts["complete"], counts["total"], len(asked)) == (False, 2 * 1024, 2)
 
 
-async def test_four_requests_ask_a_store_at_once_and_the_others_wait() -> None:
+async def test_four_requests_query_a_store_at_once_and_others_wait() -> None:
     sched = Scheduler()
     board = WebClient(make_app(sched, auth=lambda _: Access()))
     release = asyncio.Event()

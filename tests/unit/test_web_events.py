@@ -51,7 +51,7 @@ def has(count: int) -> Any:
     return lambda text: len(told(text)) >= count
 
 
-async def test_events_have_their_numbers_and_go_on_behind_the_last_one(sched: Scheduler, board: WebClient) -> None:
+async def test_events_have_numbers_and_resume_behind_the_last(sched: Scheduler, board: WebClient) -> None:
     async with sched.events():
         await sched.submit([spec("a", "doc1"), spec("b", "doc2"), spec("c", "doc1")])
     answer = await board.stream("/events?path=doc1&kinds=enqueued&kinds=finished&after=0", has(2))
@@ -66,7 +66,7 @@ async def test_events_have_their_numbers_and_go_on_behind_the_last_one(sched: Sc
     assert [event["id"] for event in told(again.text)] == ["b", "c"]
 
 
-async def test_stream_begins_with_its_position_so_that_nothing_is_lost_before_the_first_event(
+async def test_stream_begins_with_its_position_before_the_first_event(
     sched: Scheduler, board: WebClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "PING_S", 60)
@@ -166,7 +166,7 @@ async def test_tick_follows_each_event_even_between_ticks(
     await submitting
 
 
-async def test_quiet_stream_of_ticks_sends_its_position_before_and_after_a_tick(
+async def test_quiet_tick_stream_sends_its_position_around_a_tick(
     sched: Scheduler, board: WebClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "DEBOUNCE_S", 0.01)
@@ -193,9 +193,7 @@ async def test_tick_follows_missed_events(sched: Scheduler, board: WebClient, mo
     assert blocks(answer.text)[-1]["event"] == "changed"
 
 
-async def test_streams_of_a_process_share_one_reader_and_leave_nothing_behind(
-    sched: Scheduler, board: WebClient
-) -> None:
+async def test_streams_of_a_process_share_one_reader_and_end_cleanly(sched: Scheduler, board: WebClient) -> None:
     begun, at_once, is_held = set[int](), 0, False
     all_begun, asked, may_answer = asyncio.Event(), asyncio.Event(), asyncio.Event()
     call = sched.backend.call

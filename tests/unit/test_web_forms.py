@@ -80,7 +80,7 @@ def test_description_is_whole() -> None:
     assert {"number", "seq"} == record["properties"].keys() - set(record["required"])
 
 
-async def test_application_takes_events_of_its_life_and_errors_of_its_own() -> None:
+async def test_application_handles_lifespan_events_and_own_errors() -> None:
     sched = Scheduler()
     app = make_app(sched, auth=lambda _: Access())
     said: list[Any] = []

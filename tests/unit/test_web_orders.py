@@ -201,7 +201,7 @@ async def test_orders_on_a_job_are_logged_and_written_into_it(
     assert (await board.get(f"{API}/jobs/a")).status == 404
 
 
-async def test_order_that_a_job_refuses_or_that_is_not_there_says_so(sched: Scheduler, board: WebClient) -> None:
+async def test_refused_or_unknown_order_reports_so(sched: Scheduler, board: WebClient) -> None:
     await sched.submit([spec("a", run_at_ms=None, delay_ms=60_000)])
     assert (await board.post(f"{API}/jobs/gone/cancel")).json["error"] == "JobNotFoundError"
     answer = await board.post(f"{API}/jobs/a/discard")
@@ -239,7 +239,7 @@ async def test_orders_on_a_place(sched: Scheduler, board: WebClient) -> None:
     assert (await board.post(f"{place}/cancel")).json == {"more": False, "reached": 1, "number": None}
 
 
-async def test_work_that_follows_from_an_order_is_done_up_to_a_bound(
+async def test_work_caused_by_an_order_is_bounded(
     sched: Scheduler, board: WebClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await sched.submit([spec(f"{n}", "doc1") for n in range(1500)])

@@ -174,7 +174,7 @@ async def test_waiting_permit_is_said_to_take_no_place() -> None:
     await waiting
 
 
-async def test_a_page_says_that_a_job_is_a_permit_and_that_a_place_is_shared() -> None:
+async def test_page_marks_permits_and_shared_places() -> None:
     one = Board(World())
     async with one.world.sched.permit(["pdf"]) as held, one.world.sched.exclusive(["doc"], mode="shared") as shared:
         for job_id, word in ((held.id, "permit"), (shared.id, "shared")):
@@ -214,7 +214,7 @@ async def test_now_shows_numbers_causes_with_orders_and_pools_without_worker() -
     assert "queuehint worker MODULE:SCHEDULER --pools gpu" in text
 
 
-async def test_now_of_an_empty_store_says_that_nothing_needs_a_person() -> None:
+async def test_empty_store_shows_that_nothing_needs_attention() -> None:
     text = (await Board(World()).get("/")).text
     assert "No action is needed" in text
     assert "No job waits in a line." in text
@@ -381,7 +381,7 @@ async def test_dead_jobs_are_grouped_with_numbers_masked() -> None:
     assert group is not None
 
 
-async def test_a_job_that_is_gone_is_a_page_of_status_404() -> None:
+async def test_missing_job_is_a_page_with_status_404() -> None:
     answer = await (await board()).get("/jobs/gone")
     assert answer.status == 404
     assert "Not found" in answer.text
@@ -427,7 +427,7 @@ OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egpj.exe\x00"
 
 
-async def test_hostile_texts_are_escaped_and_their_control_characters_shown_as_codes() -> None:
+async def test_hostile_texts_are_escaped_with_control_characters_as_codes() -> None:
     one = Board(World())
     name = "<script>alert(1)</script>\u200f"
     path = tuple(["<b>" + "x" * 250 for _ in range(15)])
@@ -655,7 +655,7 @@ async def test_store_error_is_not_reported_as_store_away() -> None:
 # --- orders ----------------------------------------------------------------------------------------------------------
 
 
-async def test_cancel_of_selected_rows_asks_first_and_then_says_how_many() -> None:
+async def test_cancel_of_selected_rows_asks_then_reports_the_count() -> None:
     one = await board()
     records = await one.world.sched.records.list(path=["doc1"], state="QUEUED", limit=3)
     fields = [("id", record.id) for record in records] + [("back", "/jobs?path=doc1")]
@@ -728,7 +728,7 @@ async def test_redrive_and_discard_of_one_job() -> None:
     assert "1 job discarded." in (await one.post("/do/discard", [("id", records[0].id)])).text
 
 
-async def test_guarded_redrive_goes_on_at_its_rate_and_stops_when_too_many_fail_again(
+async def test_guarded_redrive_follows_its_rate_and_stops_on_failures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("TURN_S", "LOOK_S"):
@@ -856,7 +856,7 @@ async def test_a_form_that_is_none_is_refused() -> None:
     assert answer.status == 400
 
 
-async def test_an_answer_to_a_script_is_a_part_of_a_page() -> None:
+async def test_answer_to_a_script_is_a_page_fragment() -> None:
     one = await board()
     answer = await one.post("/do/resume", [("path", "doc4")], hx_request="true", hx_target="div#notice")
     assert answer.text.lstrip().startswith('<div class="notice good">')
@@ -1008,7 +1008,7 @@ async def test_refused_form_is_shown_again_with_its_fields() -> None:
         check_html(answer.text)
 
 
-async def test_copy_of_a_task_that_is_not_known_here_keeps_its_places_and_policy() -> None:
+async def test_copy_of_an_unknown_task_keeps_places_and_policy() -> None:
     one = Board(World())
     spec = JobSpec(id="a", task="elsewhere", claims=(queuehint.Claim(("p",)),), arguments=b'{"n":1}', user="ann")
     await one.world.submit(spec)
@@ -1047,7 +1047,7 @@ def test_files_of_a_page_weigh_less_than_150_kilobytes() -> None:
     assert sum(path.stat().st_size for path in STATIC.rglob("*") if path.suffix in {".css", ".js", ".svg"}) < 150_000
 
 
-async def test_a_finished_job_shows_its_result_where_it_is_asked_for() -> None:
+async def test_finished_job_shows_its_result_on_request() -> None:
     one = Board(World())
     await one.world.enqueue(one.world.snapshot, "doc1")
     (grant,) = await one.world.claim("w", 1)
@@ -1057,7 +1057,7 @@ async def test_a_finished_job_shows_its_result_where_it_is_asked_for() -> None:
     assert "finished" in text
 
 
-async def test_a_wait_for_a_signal_has_its_order_on_the_chain() -> None:
+async def test_wait_for_a_signal_offers_its_order_on_the_chain() -> None:
     one = Board(World())
     handle = await one.world.enqueue(one.world.snapshot, "doc1", after=[Signal("go")])
     text = (await one.get(f"/jobs/{handle.id}/why")).text
@@ -1083,7 +1083,7 @@ async def test_a_page_of_many_places_is_bounded_and_goes_on() -> None:
     ]
 
 
-async def test_a_browser_that_is_refused_gets_a_page_and_a_program_a_problem() -> None:
+async def test_refused_browser_gets_a_page_and_a_program_a_problem() -> None:
     closed = WebClient(make_app(World().sched))
     answer = await closed.get("/jobs", accept="text/html,*/*")
     assert (answer.status, answer.headers["content-type"]) == (403, "text/html; charset=utf-8")

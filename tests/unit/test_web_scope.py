@@ -137,7 +137,7 @@ async def test_jobs_depend_on_jobs_and_signals_of_the_scope(sched: Scheduler, bo
     assert (answer.status, "must begin with 't1/'" in answer.json["detail"]) == (400, True)
 
 
-async def test_limit_above_the_scope_does_not_say_how_full_it_is(sched: Scheduler, board: WebClient) -> None:
+async def test_limit_above_the_scope_hides_its_usage(sched: Scheduler, board: WebClient) -> None:
     await sched.submit([spec("other", ("t2",))])
     jobs = {"jobs": [{"id": "t1/a", "task": "save", "claims": [{"path": ["t1"]}]}]}
     await sched.limit([], max_pending=1)

@@ -189,7 +189,7 @@ def test_default_fields_are_omitted() -> None:
     )
 
 
-def test_a_part_in_a_journal_of_which_nothing_more_is_said_is_no_further_one() -> None:
+def test_journal_part_without_further_facts_is_the_first() -> None:
     further = op.Enqueue((), staged="s", is_further=True)
     assert encode(further) == b'{"":"Enqueue","jobs":[],"staged":"s","is_further":true}'
     assert decode(encode(further)) == further
@@ -347,6 +347,6 @@ def test_application_error_is_returned_as_ours_with_plain_fields() -> None:
 
 
 @pytest.mark.parametrize("name", ["SystemExit", "QueueHintWarning", "os.system", "Any", ""])
-def test_a_class_that_is_no_error_of_ours_is_not_made(name: str) -> None:
+def test_foreign_error_class_is_never_created(name: str) -> None:
     with pytest.raises(KeyError):
         error_of([name, [], {}])

@@ -25,7 +25,7 @@ def test_a_value_is_there_until_its_time_is_over() -> None:
     assert len(store) == 0
 
 
-def test_a_value_replaces_the_one_before_and_has_its_own_time() -> None:
+def test_value_replaces_the_previous_one_with_its_own_expiry() -> None:
     store = SharedStore()
     store.push(PLACE, b"1", 100, 0)
     assert store.push(PLACE, b"2", 50, 10)

@@ -88,7 +88,7 @@ async def test_a_value_is_deleted() -> None:
     assert store.asked[1:] == [op.Push("n", "k", b"", 0), op.Push("default", "k", b"", 0)]
 
 
-async def test_keys_are_listed_until_a_page_is_full_or_the_last() -> None:
+async def test_keys_are_listed_until_the_page_or_list_ends() -> None:
     store = Store()
     store.pages = [
         op.SharedKeys(("a",), "b"),
@@ -120,7 +120,7 @@ async def test_keys_are_listed_until_a_page_is_full_or_the_last() -> None:
         ({"limit": True}, "limit must be int"),
     ],
 )
-def test_a_wrong_question_for_keys_is_refused_before_it_is_asked(wrong: dict[str, Any], text: str) -> None:
+def test_malformed_key_query_is_refused_before_any_request(wrong: dict[str, Any], text: str) -> None:
     store = Store()
     with pytest.raises(InvalidJobError, match=f"^{text}"):
         xcom_of(store).list_sync(**wrong)
@@ -180,7 +180,7 @@ CYCLE.append(CYCLE)
     ],
     ids=["set", "bytes", "nan", "key", "cycle", "surrogate", "reference", "long", "quotes"],
 )
-def test_a_value_that_is_not_json_of_a_mebibyte_is_refused(value: Any, words: str) -> None:
+def test_non_json_or_oversized_value_is_refused(value: Any, words: str) -> None:
     store = Store()
     with pytest.raises(PayloadError, match=words):
         xcom_of(store).push_sync("k", value)

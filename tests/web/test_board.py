@@ -179,7 +179,7 @@ def test_hostile_texts_run_nothing_and_break_no_page(browser: Any) -> None:
 # --- stories ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_chain_leads_to_a_dead_job_and_redriving_it_frees_the_place(browser: Any) -> None:
+def test_chain_leads_to_a_dead_job_and_redrive_frees_it(browser: Any) -> None:
     with Served(seeded) as served, page_of(browser, served) as page:
         named = served.run(ids)
         page.goto(f"/jobs/{named['behind']}/why")

@@ -47,7 +47,7 @@ class WhyAJobWaits:
         store.advance(1001)
         assert store.why("a").kind is ReasonKind.OVERDUE
 
-    def test_why_of_a_started_job_that_was_told_to_stop_is_that_its_code_still_runs(self, store: Store) -> None:
+    def test_why_of_a_stopping_job_is_its_running_code(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start()
         assert store.why("a").kind is ReasonKind.RUNNING
@@ -74,7 +74,7 @@ class WhyAJobWaits:
         store.enqueue(job("a", ["y"]), job("both", claims=(claim("x"), claim("y"), claim("z"))))
         assert store.why("both") == reason("both", QUEUED, ReasonKind.PLACE, jobs=("a",), path_key="y")
 
-    def test_why_behind_a_dead_job_that_holds_names_it_and_is_stuck(self, store: Store) -> None:
+    def test_why_behind_a_dead_hold_names_it_and_is_stuck(self, store: Store) -> None:
         store.enqueue(job("dead", ["x"], on_dead="hold", max_attempts=1), job("a", ["x"]), job("b", ["x", "y"]))
         store.start()
         store.fail("dead")
@@ -87,7 +87,7 @@ class WhyAJobWaits:
         store.fail("a", delay_ms=700)
         assert store.why("a") == reason("a", QUEUED, ReasonKind.BACKOFF, until_ms=store.began_ms + 700)
 
-    def test_why_of_a_paused_job_is_the_path_that_is_paused(self, store: Store) -> None:
+    def test_why_of_a_paused_job_names_the_paused_path(self, store: Store) -> None:
         store.enqueue(job("a", ["x", "y"]))
         store.pause("x")
         expected = reason("a", QUEUED, ReasonKind.PAUSED, path_key="x", stuck=True)
@@ -97,7 +97,7 @@ class WhyAJobWaits:
         store.resume("x")
         assert store.why("a").kind is ReasonKind.WORKER
 
-    def test_why_of_a_job_of_an_unknown_task_is_that_no_worker_knew_it(self, store: Store) -> None:
+    def test_why_of_an_unknown_task_is_the_missing_worker(self, store: Store) -> None:
         store.enqueue(attrs.evolve(job("a"), task="render"))
         store.start()
         store.settle("a", OutcomeKind.UNKNOWN_TASK)
@@ -110,7 +110,7 @@ class WhyAJobWaits:
         store.fail("a", delay_ms=100)
         assert store.why("a").kind is ReasonKind.BACKOFF
 
-    def test_why_of_a_ready_job_tells_whether_a_worker_serves_its_pool(self, store: Store) -> None:
+    def test_why_of_a_ready_job_reports_a_served_pool(self, store: Store) -> None:
         store.enqueue(job("a", pool="p"))
         assert store.why("a") == reason(
             "a", QUEUED, ReasonKind.NO_WORKER, stuck=True, detail="pool p; there are no workers"
@@ -120,7 +120,7 @@ class WhyAJobWaits:
         assert store.why("a") == reason("a", QUEUED, ReasonKind.WORKER, detail="pool p")
         assert store.stats().stuck["no_worker"] == 0
 
-    def test_why_of_a_ready_caller_is_that_it_is_about_to_take_its_place(self, store: Store) -> None:
+    def test_why_of_a_ready_caller_is_its_imminent_start(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], presence_ms=1000))
         assert store.why("a") == reason("a", QUEUED, ReasonKind.CALLER)
 
@@ -131,7 +131,7 @@ class WhyAJobWaits:
             with pytest.raises(JobNotFoundError, match=f"no job '{job_id}'"):
                 store.why(job_id)
 
-    def test_a_pool_not_asked_for_in_a_minute_is_served_no_more(self, store: Store) -> None:
+    def test_pool_without_requests_for_a_minute_is_unserved(self, store: Store) -> None:
         store.enqueue(job("a", pool="p"))
         store.exchange(pools=("p",))
         store.exchange(pools=("q",))
@@ -183,7 +183,7 @@ class Trees:
         assert store.apply(op.Tree((), 1)).children[0].children == ()
         assert store.apply(op.Tree((), 0)).children == ()
 
-    def test_the_tree_of_a_place_where_nothing_is_has_zeros_and_the_marks(self, store: Store) -> None:
+    def test_tree_of_an_empty_place_has_zeros_and_marks(self, store: Store) -> None:
         store.pause("x", "y")
         node = store.apply(op.Tree(("x", "y"), 3))
         assert node == TreeNode(
@@ -215,7 +215,7 @@ class Trees:
         store.apply(op.Discard(("a", "b", "d")))
         assert [store.apply(op.Tree((name,))).dead for name in ("x", "z")] == [0, 0]
 
-    def test_the_tree_counts_a_dead_job_at_the_root_there_alone(self, store: Store) -> None:
+    def test_tree_counts_a_dead_job_at_the_root_only_there(self, store: Store) -> None:
         store.enqueue(job("a", [], max_attempts=1, on_dead="hold"))
         store.start()
         store.fail("a")
@@ -237,7 +237,7 @@ class Trees:
 class WhatIsLeft:
     """`CountPending` tells what is left below a path, and whether any of it moves by itself."""
 
-    def test_records_come_in_the_order_asked_for_with_none_where_there_is_none(self, store: Store) -> None:
+    def test_records_come_in_requested_order_with_none_for_missing(self, store: Store) -> None:
         store.enqueue(job("a"), job("b"))
         records = store.apply(op.Get(("b", "nobody", "a", "b"))).records
         assert [record and record.id for record in records] == ["b", None, "a", "b"]
@@ -285,7 +285,7 @@ class WhatIsLeft:
         store.discard("dead")
         assert store.pending(("y", "z")).moving
 
-    def test_below_a_path_another_path_s_work_does_not_count_as_moving(self, store: Store) -> None:
+    def test_pending_of_a_path_ignores_work_of_other_paths(self, store: Store) -> None:
         store.enqueue(job("stuck", ["x"]), job("runs", ["y"]))
         store.pause("x")
         assert store.start() == ["runs"]
@@ -300,7 +300,7 @@ class WhatIsLeft:
         assert store.pending(("x",)).moving
         assert store.pending().moving
 
-    def test_a_path_with_a_thousand_jobs_is_moving_if_anything_is(self, store: Store) -> None:
+    def test_path_of_a_thousand_jobs_moves_if_any_does(self, store: Store) -> None:
         store.enqueue(job("other", ["y"]))
         store.pause("x")
         for batch in range(2):

@@ -53,7 +53,7 @@ class Retries:
             store.wait(1_000)
         assert (store.state("a"), store.record("a").attempts) == (QUEUED, 0)
 
-    def test_the_last_attempt_leaves_a_dead_job_and_frees_the_path(self, store: Store) -> None:
+    def test_last_attempt_leaves_a_dead_job_and_frees_the_path(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"], max_attempts=2), job("b", ["doc"]))
         for attempt in (1, 2):
             store.start()
@@ -69,7 +69,7 @@ class Retries:
         store.fail("a", error=error(), final=True)
         assert store.state("a") is FAILED
 
-    def test_a_job_that_is_due_later_takes_its_place_when_it_is_due(self, store: Store) -> None:
+    def test_delayed_job_takes_its_place_when_due(self, store: Store) -> None:
         store.enqueue(job("later", ["doc"], delay_ms=1_000), job("now", ["doc"]))
         assert store.states("later", "now") == "SCHEDULED QUEUED"
         store.wait(1_000)
@@ -79,7 +79,7 @@ class Retries:
         store.enqueue(job("a", run_at_ms=0))
         assert store.state("a") is QUEUED
 
-    def test_the_time_to_start_in_counts_from_when_a_job_is_due(self, store: Store) -> None:
+    def test_start_within_counts_from_the_due_time(self, store: Store) -> None:
         store.enqueue(job("a", delay_ms=1_000, start_within_ms=1_000))
         store.wait(1_999)
         assert store.state("a") is QUEUED
@@ -119,14 +119,14 @@ class Cancellation:
             (op.Verdict.UNKNOWN, None),
         )
 
-    def test_a_path_is_canceled_with_all_below_it_and_nothing_enqueued_later(self, store: Store) -> None:
+    def test_cancel_by_path_covers_jobs_below_and_no_later_ones(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]), job("b", ["doc", "1"]), job("c", ["other"]), job("d"), job("r", []))
         store.cancel_path("doc")
         store.wait(0)
         store.enqueue(job("e", ["doc"]))
         assert store.states("a", "b", "c", "d", "r", "e") == "CANCELED CANCELED QUEUED QUEUED QUEUED QUEUED"
 
-    def test_a_cancellation_by_path_counts_each_job_it_cancels_or_asks_to_stop_once(self, store: Store) -> None:
+    def test_cancel_by_path_counts_each_job_once(self, store: Store) -> None:
         store.enqueue(job("runs", claims=(Claim(("doc", "1")), Claim(("doc", "2")))), job("over", ["doc", "3"]))
         store.start()
         store.finish("over")
@@ -142,7 +142,7 @@ class Cancellation:
         assert store.count_path("doc") == 0
         assert store.count_path("nobody", "there") == 0
 
-    def test_a_long_cancellation_by_path_leaves_its_tally_for_ten_minutes(self, store: Store) -> None:
+    def test_long_cancel_by_path_keeps_its_tally_for_ten_minutes(self, store: Store) -> None:
         for part in range(2):
             store.enqueue(*[job(f"{part}-{number}", ["doc", str(number)]) for number in range(700)])
         reply = store.apply(op.CancelPath(("doc",)))
@@ -172,7 +172,7 @@ class Dead:
         assert store.start() == []
         assert (store.why("b").kind, store.why("b").jobs) == (ReasonKind.DEAD_HOLD, ("a",))
 
-    def test_a_redriven_job_that_held_no_place_goes_to_the_end(self, store: Store) -> None:
+    def test_redriven_job_without_a_held_place_goes_last(self, store: Store) -> None:
         let_one_die(store)
         store.redrive("a")
         assert store.run() == ["b", "c", "a"]
@@ -231,7 +231,7 @@ class History:
         store.settle("b", OutcomeKind.FAILED, error=error())
         assert [attempt.outcome for attempt in store.record("b").history] == ["canceled"]
 
-    def test_a_job_that_ended_at_its_first_attempt_says_which_worker_ran_it(self, store: Store) -> None:
+    def test_job_ended_at_its_first_attempt_names_its_worker(self, store: Store) -> None:
         def told(*ids: str) -> list[tuple[str | None, list[str]]]:
             records = [store.record(job_id) for job_id in ids]
             return [(record.worker, [attempt.worker for attempt in record.history]) for record in records]
@@ -256,7 +256,7 @@ class History:
             (None, ["w" * 256]),
         ]
 
-    def test_a_parent_and_a_dead_job_that_is_redriven_keep_theirs(self, store: Store) -> None:
+    def test_parent_and_redriven_dead_job_keep_their_workers(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("p"))
         store.start()
         store.fail("a", error=error("dead"))

@@ -82,7 +82,7 @@ class CanceledByIds:
         assert (store.state("a"), store.record("a").cause) == (CANCELED, "no need")
         assert store.run() == ["b"]
 
-    def test_a_worker_that_dies_after_a_cancellation_leaves_the_job_canceled(self, store: Store) -> None:
+    def test_worker_lost_after_a_cancellation_leaves_the_job_canceled(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]))
         store.start()
         store.cancel("a")
@@ -97,7 +97,7 @@ class CanceledByIds:
         assert store.apply(Cancel(("a",), "second")).verdicts == ((Verdict.REQUESTED, STARTED),)
         assert store.record("a").cause == "first"
 
-    def test_a_renewal_tells_it_each_time_and_an_exchange_then_no_more(self, store: Store) -> None:
+    def test_renewal_repeats_a_cancellation_until_an_exchange_reports_it(self, store: Store) -> None:
         store.enqueue(job("a"), job("b"), job("c"))
         store.start()
         store.cancel("b", "c")
@@ -120,7 +120,7 @@ class CanceledByIds:
 class CanceledByPath:
     """Jobs with a place at or below a path are canceled."""
 
-    def test_a_path_is_canceled_at_and_below_it_and_nowhere_else(self, store: Store) -> None:
+    def test_cancel_by_path_covers_only_the_path_and_below(self, store: Store) -> None:
         store.enqueue(
             job("running", ["a", "b"]),
             job("at", ["a"]),
@@ -144,7 +144,7 @@ class CanceledByPath:
         store.cancel_path("root")
         assert store.states("at", "below", "beside") == "CANCELED CANCELED QUEUED"
 
-    def test_the_root_is_canceled_with_every_job_that_has_a_place(self, store: Store) -> None:
+    def test_cancel_of_the_root_covers_every_placed_job(self, store: Store) -> None:
         store.enqueue(job("a", ["a"]), job("root", []), job("timed", ["b"], delay_ms=5), job("none"))
         store.cancel_path()
         assert store.states("a", "root", "timed", "none") == "CANCELED CANCELED CANCELED QUEUED"
@@ -159,7 +159,7 @@ class CanceledByPath:
 class KeptIds:
     """The id of a job outlives its record."""
 
-    def test_retention_zero_drops_the_record_at_once_and_keeps_the_id_ten_minutes(self, store: Store) -> None:
+    def test_retention_zero_drops_the_record_and_keeps_the_id(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], retention_ms=0))
         store.start()
         store.settle("a", result=b"1")

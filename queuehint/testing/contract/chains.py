@@ -27,7 +27,7 @@ class Chains:
     .. versionadded:: 1.0.0
     """
 
-    def test_a_chain_ends_at_the_running_job_with_its_progress_and_worker(self, store: Store) -> None:
+    def test_chain_ends_at_the_running_job_with_progress_and_worker(self, store: Store) -> None:
         store.enqueue(job("a", ["x", "1"]))
         store.start()
         store.say("a", store.grants["a"].token, progress=Progress(3, 10, "pages"))
@@ -40,14 +40,14 @@ class Chains:
         assert chain[-1] == store.why("a")
         assert (chain[-1].progress, chain[-1].detail) == (Progress(3, 10, "pages"), "worker w, attempt 1")
 
-    def test_a_job_that_waits_for_no_other_is_a_chain_of_one(self, store: Store) -> None:
+    def test_job_without_blockers_is_a_chain_of_one(self, store: Store) -> None:
         store.enqueue(job("a"), job("later", delay_ms=500))
         assert [reason.kind for reason in store.chain("a")] == [ReasonKind.NO_WORKER]
         assert store.chain("later") == (store.why("later"),)
         with pytest.raises(JobNotFoundError):
             store.chain("nobody")
 
-    def test_a_chain_prefers_the_wait_that_does_not_end_by_itself(self, store: Store) -> None:
+    def test_chain_prefers_the_wait_without_an_end(self, store: Store) -> None:
         store.apply(Pause(RecordFilter(path=("z",))))
         store.enqueue(job("a"), job("b", ["z", "1"]))
         assert store.start() == ["a"]

@@ -33,7 +33,7 @@ class RatesOfChildren:
         store.enqueue(*at("t:c", 3))
         assert store.start() == ["t:c0", "t:c1"]
 
-    def test_no_window_has_more_starts_of_a_child_than_its_rate_says(self, store: Store) -> None:
+    def test_child_rate_bounds_the_starts_of_every_window(self, store: Store) -> None:
         store.enqueue(*at("t:a", 5), *at("t:b", 1))
         limit(store, "t", rate=(2, 1000), each=True)
         assert store.start(limit=1) == ["t:a0"]
@@ -55,7 +55,7 @@ class RatesOfChildren:
         store.wait(1)
         assert store.start() == ["t:a3"]
 
-    def test_a_worker_is_told_when_the_next_token_of_a_child_comes(self, store: Store) -> None:
+    def test_worker_is_notified_of_the_next_token_of_a_child(self, store: Store) -> None:
         store.enqueue(*at("t:a", 2), *at("t:b", 1))
         limit(store, "t", rate=(1, 1000), burst=1, each=True)
         assert store.start() == ["t:a0", "t:b0"]
@@ -81,7 +81,7 @@ class RatesOfChildren:
                     assert count <= 3 + (end_ms - begin_ms) * 3 / 500
             assert len(times) >= 3 + 29 * 53 * 3 // 500 - 1
 
-    def test_a_job_of_the_path_itself_takes_no_token_and_one_of_two_children_takes_both(self, store: Store) -> None:
+    def test_job_of_two_children_takes_a_token_of_each(self, store: Store) -> None:
         both = JobSpec(id="both", task="t", claims=(Claim(("t", "a")), Claim(("t", "b"))))
         limit(store, "t", rate=(1, A_MINUTE_MS), burst=1, each=True)
         store.enqueue(job("whole", ["t"]))
@@ -92,7 +92,7 @@ class RatesOfChildren:
         assert store.run() == ["t:c0"]
         assert {store.why(f"t:{child}0").path_key for child in "ab"} == {"t:a", "t:b"}
 
-    def test_a_number_and_a_rate_of_each_child_and_a_rate_of_the_whole_hold_together(self, store: Store) -> None:
+    def test_number_and_rates_of_children_and_whole_apply_together(self, store: Store) -> None:
         store.enqueue(*at("t:a", 4), *at("t:b", 4))
         limit(store, "t", most=1, rate=(2, 1000), burst=2, each=True)
         limit(store, "t", rate=(3, 1000), burst=3)
@@ -105,7 +105,7 @@ class RatesOfChildren:
         assert store.start() == ["t:b1"], "the third token of the whole; a has none before 500"
         assert running_at(store, "t", each=True) == running_at(store, "t") == 1
 
-    def test_spent_tokens_of_a_child_stay_spent_when_none_of_its_jobs_is_left(self, store: Store) -> None:
+    def test_spent_tokens_of_a_child_outlive_its_jobs(self, store: Store) -> None:
         limit(store, "t", rate=(2, 1000), burst=2, each=True)
         store.enqueue(*at("t:a", 2))
         store.finish(*store.start())
@@ -116,7 +116,7 @@ class RatesOfChildren:
         store.wait(500)
         assert store.start() == ["late"]
 
-    def test_spent_tokens_of_a_child_stay_spent_when_the_rate_changes(self, store: Store) -> None:
+    def test_spent_tokens_of_a_child_survive_a_changed_rate(self, store: Store) -> None:
         limit(store, "t", rate=(2, 1000), burst=2, each=True)
         store.enqueue(*at("t:a", 4))
         store.finish(*store.start())
@@ -129,9 +129,7 @@ class RatesOfChildren:
         store.wait(1)
         assert store.start() == ["t:a3"]
 
-    def test_the_starts_of_a_child_count_on_when_the_rate_changes_and_when_none_of_its_jobs_is_left(
-        self, store: Store
-    ) -> None:
+    def test_starts_of_a_child_survive_a_changed_rate_without_jobs(self, store: Store) -> None:
         limit(store, "t", rate=(2, 1000), each=True)
         store.enqueue(*at("t:a", 2), *at("t:b", 1))
         assert len(store.run(9)) == 3
@@ -152,7 +150,7 @@ class RatesOfChildren:
         assert next_ms is None or next_ms > store.clock.now_ms() + 2000, "nothing is kept"
         limit(store, "t", each=True)
 
-    def test_a_bucket_is_used_in_the_step_that_changes_its_rate(self, store: Store) -> None:
+    def test_bucket_is_used_in_the_step_that_changes_its_rate(self, store: Store) -> None:
         limit(store, "t", rate=(1, 60_000), burst=1, each=True)
         store.enqueue(job("1", ["t", "a"]), job("2", ["t", "a"], start_within_ms=1000), job("b1", ["t", "b"]))
         assert store.start() == ["1", "b1"]
@@ -168,7 +166,7 @@ class RatesOfChildren:
         store.wait(30_000)
         assert store.start() == ["a4", "b4"]
 
-    def test_nothing_is_kept_of_a_child_whose_bucket_is_full_again(self, store: Store) -> None:
+    def test_child_with_a_full_bucket_is_forgotten(self, store: Store) -> None:
         limit(store, "t", rate=(2, 1000), burst=2, each=True)
         store.enqueue(*at("t:a", 2), *at("t:b", 1))
         assert len(store.run(3)) == 3
@@ -180,7 +178,7 @@ class RatesOfChildren:
         assert next_ms is None or next_ms > store.clock.now_ms() + 1000
         assert unlimit(store, "t")
 
-    def test_a_bucket_that_is_full_while_a_job_of_its_child_runs_is_given_up_at_its_end(self, store: Store) -> None:
+    def test_full_bucket_of_a_running_child_ends_with_it(self, store: Store) -> None:
         limit(store, "t", rate=(1, 1000), burst=1, each=True)
         store.enqueue(*at("t:a", 1))
         store.start(lease_ms=A_MINUTE_MS)
@@ -204,7 +202,7 @@ def refused(store: Store, *jobs: JobSpec) -> tuple[str | None, int, int]:
 class RoomOfChildren:
     """With ``each``, every child of the path has as many unfinished jobs as `max_pending` says, by itself."""
 
-    def test_each_child_admits_as_many_unfinished_jobs_as_its_path_says(self, store: Store) -> None:
+    def test_each_child_admits_max_pending_unfinished_jobs(self, store: Store) -> None:
         limit(store, "t", max_pending=2, each=True)
         store.enqueue(*at("t:a", 2), *at("t:b", 1), job("whole", ["t"]), job("else", ["u"]), job("free"))
         assert refused(store, job("a2", ["t", "a"])) == ("t:a", 2, 2)
@@ -214,7 +212,7 @@ class RoomOfChildren:
         store.enqueue(job("a3", ["t", "a"]))
         assert refused(store, job("a4", ["t", "a", "x"])) == ("t:a", 2, 2)
 
-    def test_a_submission_that_is_too_much_for_one_child_is_refused_whole(self, store: Store) -> None:
+    def test_submission_that_exceeds_one_child_is_refused_whole(self, store: Store) -> None:
         limit(store, "t", max_pending=2, each=True)
         store.enqueue(*at("t:a", 1))
         assert refused(store, *at("t:b", 2), job("a1", ["t", "a"]), job("a2", ["t", "a", "x"])) == ("t:a", 1, 2)
@@ -223,7 +221,7 @@ class RoomOfChildren:
         store.enqueue(*at("t:b", 2), job("a1", ["t", "a"]))
         assert [state.pending for state in store.apply(ListLimits()).limits] == [4]
 
-    def test_a_job_counts_once_a_claim_and_at_each_child_that_it_claims(self, store: Store) -> None:
+    def test_job_counts_once_per_claim_and_at_each_claimed_child(self, store: Store) -> None:
         limit(store, "t", max_pending=1, each=True)
         both = JobSpec(id="both", task="t", claims=(Claim(("t", "a")), Claim(("t", "b"))))
         twice = JobSpec(id="twice", task="t", claims=(Claim(("t", "c", "1")), Claim(("t", "c", "2"))))
@@ -233,7 +231,7 @@ class RoomOfChildren:
         store.run()
         store.enqueue(job("1", ["t", "b"]))
 
-    def test_the_path_and_each_child_of_it_may_be_limited_at_once(self, store: Store) -> None:
+    def test_path_and_each_child_may_be_limited_at_once(self, store: Store) -> None:
         limit(store, "t", max_pending=3)
         limit(store, "t", max_pending=2, each=True)
         limit(store, max_pending=4, each=True)
@@ -254,7 +252,7 @@ class RoomOfChildren:
         assert unlimit(store, "t")
         store.enqueue(job("a3", ["t", "a"]))
 
-    def test_it_says_when_to_try_again_from_how_long_jobs_of_the_child_run(self, store: Store) -> None:
+    def test_refusal_of_a_child_estimates_retry_from_running_times(self, store: Store) -> None:
         limit(store, "t", max_pending=2, each=True)
         store.enqueue(*at("t:a", 2), *at("t:b", 2))
         assert len(store.start(limit=3)) == 3

@@ -52,7 +52,7 @@ class LastJobs:
         assert store.state("running") is CANCELED
         assert store.start() == ["last"]
 
-    def test_the_path_takes_no_other_job_before_or_after_the_last_is_over(self, store: Store) -> None:
+    def test_closed_path_refuses_jobs_before_and_after_the_last(self, store: Store) -> None:
         store.enqueue(job("parent", ["doc"]))
         store.start()
         close_with(store, job("last", ["doc"]), "doc")
@@ -151,7 +151,7 @@ class LastJobs:
         store.enqueue(job("a", ["doc"]))
         assert close_with(store, job("last", ["doc"]), "doc").created
 
-    def test_a_last_job_that_fails_is_tried_again_and_the_path_stays_closed(self, store: Store) -> None:
+    def test_failed_last_job_is_retried_and_the_path_stays_closed(self, store: Store) -> None:
         close_with(store, job("last", ["doc"], on_retry="yield", max_attempts=2), "doc")
         store.start()
         store.settle("last", OutcomeKind.FAILED, delay_ms=1000)
@@ -164,7 +164,7 @@ class LastJobs:
         assert store.redrive("last") == [op.Verdict.DONE]
         assert store.run() == ["last"]
 
-    def test_a_dead_job_gives_its_place_up_and_is_not_redriven(self, store: Store) -> None:
+    def test_dead_job_of_a_closed_path_loses_its_place(self, store: Store) -> None:
         store.enqueue(
             job("held", ["doc", "1"], max_attempts=1, on_dead="hold"), job("dead", ["doc", "2"], max_attempts=1)
         )
@@ -182,7 +182,7 @@ class LastJobs:
         store.apply(op.Close(("doc",), reopen=True))
         assert store.redrive("dead") == [op.Verdict.DONE]
 
-    def test_where_jobs_go_first_a_dead_one_holds_its_place_until_it_is_discarded(self, store: Store) -> None:
+    def test_dead_job_that_goes_first_holds_its_place_until_discarded(self, store: Store) -> None:
         store.enqueue(job("held", ["doc", "1"], max_attempts=1, on_dead="hold"))
         store.start()
         store.fail("held")
@@ -203,7 +203,7 @@ class LastJobs:
         store.wait(0)
         assert store.states("a", "b") == "QUEUED CANCELED"
 
-    def test_a_job_that_cannot_be_the_last_is_refused_and_nothing_is_closed(self, store: Store) -> None:
+    def test_malformed_last_job_is_refused_and_closes_nothing(self, store: Store) -> None:
         at_doc = op.Closing(("doc",))
         refused = {
             "no exclusive claim at 'doc', the path to close; its claims are 'doc:1'": op.Enqueue(

@@ -107,7 +107,7 @@ class ConcurrentSubmissions:
         "limit", [{"path": None}, {"path": ("x",)}, {"task": "task"}, {"pool": "default"}], ids=str
     )
     @pytest.mark.parametrize("by, limit_first", [("part", True), ("enqueue", True), ("part", False)])
-    def test_submission_sent_again_fits_in_the_room_of_its_silent_first(
+    def test_repeated_submission_fits_the_room_of_its_unanswered_first(
         self, store: Store, limit: dict[str, Any], by: str, limit_first: bool
     ) -> None:
         jobs = [job(each, ["x"]) for each in "ab"]

@@ -95,7 +95,7 @@ class Conflicts:
         store.finish(*[name for name, _ in behind])
         assert store.start() == ["a-last", "b-last"]
 
-    def test_a_blocked_job_never_hides_a_ready_one_however_many_stand_before_it(self, store: Store) -> None:
+    def test_blocked_jobs_never_hide_a_ready_one(self, store: Store) -> None:
         store.enqueue(job("running", ["doc"]))
         store.start()
         claims = (claim("doc"),)

@@ -42,7 +42,7 @@ class Costs:
         assert running_at(store, "a") == 0
 
     @pytest.mark.parametrize("burst", [None, 100])
-    def test_a_heavy_job_takes_as_much_of_a_rate_as_it_costs(self, store: Store, burst: int | None) -> None:
+    def test_heavy_job_takes_its_cost_from_a_rate(self, store: Store, burst: int | None) -> None:
         store.enqueue(heavy("h1", 50), heavy("h2", 50), heavy("h3", 50))
         limit(store, "a", rate=(100, 1000), burst=burst)
         assert store.start() == ["h1", "h2"]
@@ -53,7 +53,7 @@ class Costs:
         store.wait(1)
         assert store.start() == ["h3"]
 
-    def test_light_jobs_do_not_take_the_room_that_a_heavy_one_waits_for(self, store: Store) -> None:
+    def test_light_jobs_leave_the_room_a_heavy_one_waits_for(self, store: Store) -> None:
         store.enqueue(*at("a", 3))
         limit(store, "a", most=3)
         assert store.start() == ["a0", "a1", "a2"]
@@ -72,7 +72,7 @@ class Costs:
         store.finish("l1", "l2", "l3")
         assert store.start() == ["l4", "late"]
 
-    def test_a_more_urgent_job_comes_before_the_heavy_one_that_waits(self, store: Store) -> None:
+    def test_more_urgent_job_precedes_a_waiting_heavy_one(self, store: Store) -> None:
         store.enqueue(*at("a", 2))
         limit(store, "a", most=2)
         store.start()
@@ -117,7 +117,7 @@ class Costs:
         store.finish("a1")
         assert store.start() == ["l"]
 
-    def test_a_heavy_job_that_nobody_claims_holds_others_up_for_a_while_alone(self, store: Store) -> None:
+    def test_unclaimed_heavy_job_blocks_others_only_for_a_while(self, store: Store) -> None:
         store.enqueue(*at("a", 2))
         limit(store, "a", most=2)
         store.start(pools=("default", "p"))
@@ -130,7 +130,7 @@ class Costs:
         store.finish("l")
         assert store.start(pools=("p",)) == ["h"]
 
-    def test_a_heavy_job_that_is_canceled_or_paused_while_it_is_called_lets_the_next_one_go(self, store: Store) -> None:
+    def test_called_heavy_job_canceled_or_paused_releases_the_next_one(self, store: Store) -> None:
         for way in ("cancel", "pause"):
             names = [f"{way}{n}" for n in range(2)]
             store.enqueue(*[job(name, ["a", name]) for name in names])
@@ -148,7 +148,7 @@ class Costs:
         store.resume("a", "hpause")
         assert store.start() == ["hpause"]
 
-    def test_a_cost_greater_than_a_limit_is_refused_at_the_enqueue(self, store: Store) -> None:
+    def test_cost_above_a_limit_is_refused_at_enqueue(self, store: Store) -> None:
         limit(store, "a", most=5)
         limit_jobs(store, task="task", rate=(4, 1000))
         with pytest.raises(InvalidJobError, match="job 'h': cost is 5, and the limit of task 'task' has 4"):

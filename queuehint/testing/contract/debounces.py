@@ -33,7 +33,7 @@ def due_in(store: Store, job_id: str = "a") -> int | None:
 class Debounces:
     """`max_delay_ms` of a replacement bounds how long it puts its key's job off, counted from the job's enqueue."""
 
-    def test_each_replacement_begins_the_delay_anew_up_to_the_most_since_the_first(self, store: Store) -> None:
+    def test_each_replacement_restarts_the_delay_up_to_max_delay(self, store: Store) -> None:
         dues = []
         for number in range(5):
             store.enqueue(stroke("a" if number == 0 else f"r{number}", max_delay_ms=2500))
@@ -44,7 +44,7 @@ class Debounces:
         assert store.run() == ["a"]
         assert store.is_clean
 
-    def test_a_replacement_after_the_most_leaves_the_job_where_it_waits(self, store: Store) -> None:
+    def test_replacement_after_max_delay_leaves_the_job_in_place(self, store: Store) -> None:
         store.enqueue(job("before", ["x"]))
         store.start(lease_ms=10**6)
         store.enqueue(stroke("a", max_delay_ms=1000))
@@ -99,7 +99,7 @@ class Debounces:
         with pytest.raises(DuplicateJobError):
             store.enqueue(stroke("a", max_delay_ms=1501))
 
-    def test_a_job_that_waits_for_another_of_its_key_counts_from_its_own_enqueue(self, store: Store) -> None:
+    def test_job_behind_its_key_counts_from_its_own_enqueue(self, store: Store) -> None:
         store.enqueue(job("old", ["x"], key="k"))
         store.start(lease_ms=10**6)
         store.enqueue(job("a", ["x"], key="k", on_conflict="after"))
@@ -141,9 +141,7 @@ class Throttles:
     """With `key_for_ms` a started job keeps its key until that long after its end: at most one runs in such a time."""
 
     @pytest.mark.parametrize("on_conflict", OTHERS)
-    def test_a_further_job_is_the_one_that_has_the_key_until_the_time_is_over(
-        self, store: Store, on_conflict: str
-    ) -> None:
+    def test_repeated_job_returns_the_key_holder_until_the_window_ends(self, store: Store, on_conflict: str) -> None:
         assert enqueue(store, kept("a")) == ("a", True, QUEUED)
         assert store.run() == ["a"]
         for wait_ms in (0, KEPT_MS - 1):
@@ -156,9 +154,7 @@ class Throttles:
         assert store.is_clean
 
     @pytest.mark.parametrize("on_conflict", OTHERS)
-    def test_while_it_runs_a_further_job_is_this_one_too_and_leaves_it_as_it_is(
-        self, store: Store, on_conflict: str
-    ) -> None:
+    def test_repeated_job_returns_the_running_key_holder_unchanged(self, store: Store, on_conflict: str) -> None:
         store.enqueue(kept("a"))
         store.start()
         assert enqueue(store, kept("b", on_conflict, arguments=b"new")) == ("a", False, STARTED)
@@ -181,7 +177,7 @@ class Throttles:
         store.wait(1)
         assert enqueue(store, kept("b", "reject")) == ("b", True, QUEUED)
 
-    def test_the_time_is_that_of_the_job_that_has_the_key(self, store: Store) -> None:
+    def test_window_is_defined_by_the_key_holder(self, store: Store) -> None:
         store.enqueue(kept("a", key_for_ms=1000))
         store.enqueue(kept("b", "replace", key_for_ms=3000))
         store.run()
@@ -193,7 +189,7 @@ class Throttles:
         assert enqueue(store, kept("d"))[0] == "d"
 
     @pytest.mark.parametrize("kind", [OutcomeKind.FAILED, OutcomeKind.DISCARDED])
-    def test_any_end_of_a_job_that_was_started_begins_the_time(self, store: Store, kind: OutcomeKind) -> None:
+    def test_any_end_of_a_started_job_begins_the_window(self, store: Store, kind: OutcomeKind) -> None:
         store.enqueue(kept("a"))
         store.start()
         store.wait(1000)
@@ -203,7 +199,7 @@ class Throttles:
         store.wait(1)
         assert not is_taken(store)
 
-    def test_a_job_that_ends_before_it_is_started_gives_its_key_up_at_once(self, store: Store) -> None:
+    def test_unstarted_job_frees_its_key_at_its_end(self, store: Store) -> None:
         store.enqueue(kept("a"))
         store.cancel("a")
         assert enqueue(store, kept("b", start_within_ms=1000, delay_ms=0))[:2] == ("b", True)
@@ -211,7 +207,7 @@ class Throttles:
         assert store.state("b") is CANCELED
         assert enqueue(store, kept("c")) == ("c", True, QUEUED)
 
-    def test_a_redriven_job_has_its_key_as_before_and_its_time_begins_with_its_new_end(self, store: Store) -> None:
+    def test_redriven_job_regains_its_key_and_restarts_its_window(self, store: Store) -> None:
         store.enqueue(kept("a", max_attempts=1))
         store.start()
         store.fail("a")
@@ -233,7 +229,7 @@ class Throttles:
         store.discard("a")
         assert enqueue(store, kept("b")) == ("a", False, CANCELED)
 
-    def test_an_unfinished_job_of_the_key_that_is_newer_comes_first(self, store: Store) -> None:
+    def test_newer_unfinished_job_of_the_key_takes_precedence(self, store: Store) -> None:
         store.enqueue(kept("old", key_for_ms=None))
         store.start(lease_ms=10**6)
         store.enqueue(kept("a", hint=["y"]))
@@ -245,7 +241,7 @@ class Throttles:
         store.finish("old")
         assert enqueue(store, kept("d")) == ("c", False, QUEUED)
 
-    def test_a_time_that_is_over_leaves_the_key_to_an_older_job_that_is_unfinished(self, store: Store) -> None:
+    def test_ended_window_leaves_the_key_to_an_older_job(self, store: Store) -> None:
         store.enqueue(kept("old", key_for_ms=None))
         store.start(lease_ms=10**6)
         store.enqueue(kept("a", hint=["y"]))

@@ -74,7 +74,7 @@ class Dependents:
         store.enqueue(spec)
         assert store.edges().open_edges == 2
 
-    def test_a_scheduled_job_is_canceled_by_its_dependency_before_its_time(self, store: Store) -> None:
+    def test_scheduled_job_is_canceled_by_its_dependency_before_its_time(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1))
         store.enqueue(job("b", after=["a"], delay_ms=1000, on_dependency_failure="cancel"))
         die(store, "a")
@@ -82,7 +82,7 @@ class Dependents:
         store.wait(1000)
         assert store.state("b") is CANCELED
 
-    def test_the_time_to_start_within_counts_while_a_job_waits_for_others(self, store: Store) -> None:
+    def test_start_within_counts_while_a_job_waits_for_dependencies(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.enqueue(
             job("b", after=["a"], start_within_ms=1000), job("c", after=["b"], on_dependency_failure="cancel")
@@ -93,7 +93,7 @@ class Dependents:
         store.finish("a")
         assert store.is_clean
 
-    def test_a_fan_in_of_which_some_are_over_waits_for_the_rest(self, store: Store) -> None:
+    def test_fan_in_with_ended_dependencies_waits_for_the_rest(self, store: Store) -> None:
         store.enqueue(job("a"), job("b"), job("c"))
         store.start()
         store.finish("a", "b")
@@ -111,7 +111,7 @@ class Dependents:
         store.wait(1000)
         assert store.run() == ["a", "b"]
 
-    def test_a_running_job_that_is_asked_to_stop_counts_only_when_it_has_ended(self, store: Store) -> None:
+    def test_canceled_running_dependency_counts_only_when_it_ended(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", after=["a"], on_dependency_failure="cancel"))
         store.start()
         store.cancel("a")
@@ -135,7 +135,7 @@ class Dependents:
         die(store, "a")
         assert store.why("b").kind is ReasonKind.DEAD_DEPENDENCY
 
-    def test_a_job_of_a_key_that_is_replaced_keeps_its_edges(self, store: Store) -> None:
+    def test_replaced_keyed_job_keeps_its_edges(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1))
         store.enqueue(job("b", key="k", after=["a"], on_dependency_failure="cancel"))
         store.enqueue(job("new", key="k", on_conflict="replace", arguments=b'{"n":2}'))
@@ -224,7 +224,7 @@ class Judged:
         assert (store.state("b"), store.record("b").cause) == (state, cause)
         assert store.stats().enqueued == 2
 
-    def test_a_job_canceled_at_enqueue_is_over_at_once_with_all_that_depends_on_it(self, store: Store) -> None:
+    def test_job_canceled_at_enqueue_ends_with_all_its_dependents(self, store: Store) -> None:
         end_first(store, "failed")
         store.enqueue(
             job("c", ["x"], after=["b"], on_dependency_failure="cancel"),
@@ -350,7 +350,7 @@ class KeptResults:
         store.finish("other")
         assert store.is_clean
 
-    def test_failed_and_canceled_records_are_kept_no_longer_for_their_dependents(self, store: Store) -> None:
+    def test_failed_and_canceled_records_expire_despite_dependents(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1, retention_ms=1000), job("c", retention_ms=1000), job("other"))
         store.enqueue(job("b", after=["a", "c", "other"], on_dependency_failure="run"))
         store.cancel("c")
@@ -373,14 +373,14 @@ class Unknowns:
         assert (caught.value.job_id, caught.value.dependency) == ("c", "nobody")
         assert store.everything() == before
 
-    def test_one_whose_record_expires_in_the_same_step_cancels_its_dependent(self, store: Store) -> None:
+    def test_dependency_expired_in_the_same_step_cancels_its_dependent(self, store: Store) -> None:
         store.enqueue(job("a", retention_ms=1000))
         store.run()
         store.advance(1000)
         reply = store.enqueue(job("b", after=["a"]))
         assert (reply.jobs[0].state, store.record("b").cause) == (CANCELED, "dependency a has expired")
 
-    def test_one_that_expires_in_the_same_step_and_whose_id_is_kept_does_not_come_again(self, store: Store) -> None:
+    def test_dependency_expired_in_the_same_step_keeps_its_id(self, store: Store) -> None:
         store.enqueue(job("a", retention_ms=1000))
         store.run()
         store.advance(1000)
@@ -391,7 +391,7 @@ class Unknowns:
         ]
         assert store.record("b").cause == "dependency a has expired"
 
-    def test_one_that_expires_and_comes_again_in_the_same_step_is_waited_for(self, store: Store) -> None:
+    def test_dependency_expired_and_enqueued_in_one_step_is_awaited(self, store: Store) -> None:
         store.enqueue(job("a", retention_ms=20 * MINUTE_MS))
         store.run()
         store.advance(20 * MINUTE_MS)
@@ -423,7 +423,7 @@ class Unknowns:
         assert all(after in edges[each] for each, after in zip(caught.value.cycle, around, strict=True))
         assert store.everything() == before
 
-    def test_a_chain_of_a_thousand_is_no_cycle_and_the_cycle_of_a_thousand_is_found(self, store: Store) -> None:
+    def test_chain_of_a_thousand_is_accepted_and_its_cycle_refused(self, store: Store) -> None:
         ids = [str(number) for number in range(1000)]
         jobs = [job(each, after=[ids[at + 1]] if at < 999 else []) for at, each in enumerate(ids)]
         with pytest.raises(CycleError) as caught:
@@ -432,7 +432,7 @@ class Unknowns:
         store.enqueue(*jobs)
         assert store.run() == ids[::-1]
 
-    def test_four_thousand_edges_are_one_submission_and_one_more_is_too_many(self, store: Store) -> None:
+    def test_submission_accepts_four_thousand_edges_and_no_more(self, store: Store) -> None:
         firsts = [job(f"a{number}") for number in range(100)]
         ids = [spec.id for spec in firsts]
         dependents = [job(f"b{number}", after=ids) for number in range(EDGES_PER_SUBMISSION_MAX // 100)]
@@ -443,7 +443,7 @@ class Unknowns:
         assert store.edges().open_edges == EDGES_PER_SUBMISSION_MAX
 
     @pytest.mark.parametrize("on_conflict", ["return", "replace", "after"])
-    def test_a_job_cannot_depend_on_one_whose_key_may_make_it_another(self, store: Store, on_conflict: str) -> None:
+    def test_dependency_whose_key_may_resolve_elsewhere_is_refused(self, store: Store, on_conflict: str) -> None:
         keyed = job("a", key="k", on_conflict=on_conflict)
         with pytest.raises(InvalidJobError, match="job 'b' depends on 'a', whose key may resolve to another job"):
             store.enqueue(keyed, job("b", after=["a"]))

@@ -50,7 +50,7 @@ class DueNow:
         store.enqueue(job("c", **stroke))
         assert store.state("c") is SCHEDULED, "a new burst waits as long as any other"
 
-    def test_a_back_off_is_over_at_the_place_that_was_kept(self, store: Store) -> None:
+    def test_job_in_backoff_made_due_returns_to_its_kept_place(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]), job("b", ["x"]))
         store.start()
         store.fail("a", delay_ms=60_000)
@@ -60,7 +60,7 @@ class DueNow:
         assert (store.record("a").seq, store.record("a").attempts, store.record("a").due_ms) == (seq, 1, None)
         assert store.run() == ["a", "b"]
 
-    def test_a_place_given_up_during_a_back_off_is_a_new_one(self, store: Store) -> None:
+    def test_job_in_backoff_made_due_takes_a_new_place(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], max_hold_ms=1000), job("b", ["x"]), job("y", ["y"], on_retry="yield"))
         store.start()
         for name in "ay":
@@ -79,7 +79,7 @@ class DueNow:
         store.wait(60_000)
         assert store.run() == ["a", "b"]
 
-    def test_a_snooze_and_the_pause_of_an_unknown_task_are_over(self, store: Store) -> None:
+    def test_snoozed_and_unknown_jobs_made_due_are_ready(self, store: Store) -> None:
         store.enqueue(job("snoozed", ["x"]), job("unknown", ["y"]))
         store.start()
         store.settle("snoozed", OutcomeKind.SNOOZED, delay_ms=60_000)
@@ -90,13 +90,13 @@ class DueNow:
         store.settle("unknown", OutcomeKind.UNKNOWN_TASK)
         assert store.record("unknown").due_ms == store.began_ms + 10_000, "its pause has grown"
 
-    def test_a_job_that_waits_for_others_too_waits_for_them_alone(self, store: Store) -> None:
+    def test_delayed_dependent_made_due_waits_only_for_dependencies(self, store: Store) -> None:
         store.enqueue(job("first"), job("a", ["x"], after=["first"], delay_ms=60_000))
         assert store.apply(op.Redrive(("a",), waiting=True)).verdicts == ((DONE, DEFERRED),)
         assert store.make_due("a") == [REFUSED]
         assert store.run() == ["first", "a"]
 
-    def test_the_time_to_start_within_begins_when_it_is_made_due(self, store: Store) -> None:
+    def test_start_within_begins_when_a_job_is_made_due(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], delay_ms=60_000, start_within_ms=1000), job("before", ["x"]))
         store.start()
         store.make_due("a")
@@ -135,7 +135,7 @@ class DueNow:
         )
         assert store.visible() == before
 
-    def test_one_that_was_made_due_and_is_asked_for_again_stays_as_it_is(self, store: Store) -> None:
+    def test_make_due_of_a_due_job_changes_nothing(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], delay_ms=60_000), job("b", ["x"]))
         assert store.make_due("a") == [DONE]
         before = store.visible()
@@ -143,7 +143,7 @@ class DueNow:
         assert store.visible() == before
         assert store.start() == ["b"]
 
-    def test_a_job_that_was_due_already_is_not_put_behind_others(self, store: Store) -> None:
+    def test_due_job_is_not_moved_behind_others(self, store: Store) -> None:
         store.enqueue(job("later", ["x"], delay_ms=2000), job("due", ["x"], delay_ms=1000))
         store.advance(2500)
         assert store.make_due("later", "due") == [DONE, DONE]

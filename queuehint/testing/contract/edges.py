@@ -52,7 +52,7 @@ class Edges:
         assert (store.why("b").kind, store.why("b").jobs) == (ReasonKind.DEPENDENCY, ("a",))
         assert store.run() == ["a", "c", "b"]
 
-    def test_a_job_may_depend_on_one_behind_it_on_its_path(self, store: Store) -> None:
+    def test_job_may_depend_on_a_later_one_of_its_path(self, store: Store) -> None:
         store.enqueue(job("first", ["doc"], after=["second"]), job("second", ["doc"]))
         assert store.run() == ["second", "first"]
 
@@ -120,7 +120,7 @@ class Edges:
         assert store.states("b", "c") == "DEFERRED DEFERRED"
         assert store.run() == ["a", "b", "c"]
 
-    def test_a_dependency_that_ends_first_leaves_a_scheduled_job_its_time(self, store: Store) -> None:
+    def test_dependency_that_ends_first_leaves_the_scheduled_time(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", after=["a"], delay_ms=1_000))
         store.run()
         assert store.state("b") is SCHEDULED
@@ -142,7 +142,7 @@ class Edges:
         store.finish("x")
         assert store.start() == ["b"]
 
-    def test_a_dependent_of_a_key_is_replaced_and_keeps_its_edges(self, store: Store) -> None:
+    def test_replaced_dependent_of_a_key_keeps_its_edges(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", key="k", after=["a"]))
         store.enqueue(job("c", key="k", on_conflict="replace", arguments=b'{"n":2}'))
         assert (store.state("b"), store.record("b").spec.arguments) == (DEFERRED, b'{"n":2}')
@@ -210,7 +210,7 @@ class Ends:
         end(store, "a", "failed")
         assert [store.record(each).cause for each in "bc"] == ["dependency a has failed", "dependency b was canceled"]
 
-    def test_a_lost_worker_s_job_fails_its_dependents_when_it_is_dead(self, store: Store) -> None:
+    def test_lost_job_fails_its_dependents_once_dead(self, store: Store) -> None:
         store.enqueue(job("a", max_losses=1), job("b", after=["a"], **CANCELING))
         store.start(lease_ms=30_000)
         store.wait(30_000)
@@ -292,7 +292,7 @@ class Downstream:
         store.wait(0)
         assert (store.state("b"), store.why("b").jobs) == (DEFERRED, ("a", "x"))
 
-    def test_a_job_is_revived_once_its_end_is_told_to_all_that_wait_for_it(self, store: Store) -> None:
+    def test_job_is_revived_after_its_end_reached_all_dependents(self, store: Store) -> None:
         """While some wait for it yet, a job that it waits for may come to wait for one of them."""
         store.enqueue(job("e"), job("d", max_attempts=1), job("x", after=["d", "e"], **CANCELING))
         for part in range(3):
@@ -306,7 +306,7 @@ class Downstream:
         assert store.run() == ["d"]
         assert store.states("d", "e", "x", "c") == "FINISHED FAILED CANCELED CANCELED"
 
-    def test_an_expired_dependency_stays_expired_when_its_id_is_taken_again(self, store: Store) -> None:
+    def test_expired_dependency_stays_expired_when_its_id_returns(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", max_attempts=1))
         store.enqueue(job("c", after=["a", "b"], retention_ms=3 * DAY_MS, **CANCELING))
         store.start()
@@ -319,7 +319,7 @@ class Downstream:
         store.wait(0)
         assert store.state("c") is CANCELED
 
-    def test_a_revived_job_has_its_key_and_its_place_in_its_flow_again(self, store: Store) -> None:
+    def test_revived_job_regains_its_key_and_flow(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("b", after=["a"], key="k", flow="f", **CANCELING))
         end(store, "a", "failed")
         store.redrive("a", downstream=True)

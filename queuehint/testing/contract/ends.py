@@ -24,7 +24,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 class Attempts:
     """Attempts and losses are counted apart, and the last one is the end."""
 
-    def test_a_finished_job_keeps_its_result_and_leaves_no_trace_of_its_place(self, store: Store) -> None:
+    def test_finished_job_keeps_its_result_and_no_place(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]))
         store.start()
         store.advance(1500)
@@ -243,7 +243,7 @@ class DeadLetters:
         assert store.find("a") is None
 
     @pytest.mark.parametrize("move, state", [(op.Redrive, QUEUED), (op.Discard, CANCELED)])
-    def test_a_redriven_or_discarded_job_is_not_pruned_by_its_old_time(
+    def test_redriven_or_discarded_job_outlives_its_old_expiry(
         self, store: Store, move: type[op.Redrive | op.Discard], state: JobState
     ) -> None:
         store.enqueue(job("a", max_attempts=1))

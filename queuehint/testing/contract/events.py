@@ -69,9 +69,7 @@ class Events(_Followed):
         for event in (enqueued, started, finished):
             assert (event.id, event.number, event.task, event.pool, event.user) == ("a", 1, "task", "p", "ann")
 
-    def test_a_job_that_is_due_later_is_enqueued_scheduled_and_queued_when_due(
-        self, store: Store, follower: Follower
-    ) -> None:
+    def test_delayed_job_emits_scheduled_then_queued(self, store: Store, follower: Follower) -> None:
         store.enqueue(job("a", delay_ms=SECOND))
         (enqueued,) = follower.of("a")
         assert enqueued.new is SCHEDULED
@@ -79,20 +77,18 @@ class Events(_Followed):
         (queued,) = follower.of("a")
         assert (queued.kind, queued.old, queued.new) == (EventKind.QUEUED, SCHEDULED, QUEUED)
 
-    def test_a_job_that_waits_for_another_is_enqueued_deferred_and_queued_by_its_end(
-        self, store: Store, follower: Follower
-    ) -> None:
+    def test_dependent_emits_deferred_then_queued(self, store: Store, follower: Follower) -> None:
         store.enqueue(job("a"), job("b", after="a"))
         store.start()
         store.finish("a")
         assert follower.moves() == ["enqueued a", "enqueued b", "started a", "finished a", "queued b"]
 
-    def test_a_job_that_is_due_and_still_waits_for_another_is_deferred(self, store: Store, follower: Follower) -> None:
+    def test_due_dependent_emits_deferred(self, store: Store, follower: Follower) -> None:
         store.enqueue(job("a"), job("b", after="a", delay_ms=SECOND))
         store.wait(SECOND)
         assert follower.moves() == ["enqueued a", "enqueued b", "deferred b"]
 
-    def test_a_failed_attempt_is_a_retry_and_the_last_one_a_failure(self, store: Store, follower: Follower) -> None:
+    def test_failed_attempt_emits_retry_and_the_last_emits_failure(self, store: Store, follower: Follower) -> None:
         store.enqueue(job("a", max_attempts=2))
         store.start()
         store.fail("a", error=error(), delay_ms=SECOND)
@@ -104,7 +100,7 @@ class Events(_Followed):
         assert (again.kind, again.attempt, again.took_ms) == (EventKind.STARTED, 2, None)
         assert (failed.kind, failed.new, failed.cause) == (EventKind.FAILED, FAILED, "failed")
 
-    def test_a_retry_that_yields_its_place_waits_for_its_new_one_anew(self, store: Store, follower: Follower) -> None:
+    def test_yielding_retry_waits_again_for_its_new_place(self, store: Store, follower: Follower) -> None:
         store.enqueue(job("a", ["doc"], on_retry="yield"))
         store.start()
         store.fail("a", delay_ms=SECOND)
@@ -116,9 +112,7 @@ class Events(_Followed):
         assert queued.kind is EventKind.QUEUED
         assert started.took_ms == SECOND
 
-    def test_a_back_off_longer_than_the_hold_takes_the_job_off_its_place(
-        self, store: Store, follower: Follower
-    ) -> None:
+    def test_backoff_longer_than_max_hold_emits_a_lost_place(self, store: Store, follower: Follower) -> None:
         store.enqueue(job("a", ["doc"], max_hold_ms=SECOND))
         store.start()
         store.fail("a", delay_ms=MINUTE)
@@ -180,7 +174,7 @@ class Events(_Followed):
         store.wait(0)
         assert follower.moves() == ["redriven a", "redriven b"]
 
-    def test_a_parent_waits_for_its_children_and_is_over_with_the_last(self, store: Store, follower: Follower) -> None:
+    def test_parent_waits_for_its_children_and_ends_with_the_last(self, store: Store, follower: Follower) -> None:
         store.enqueue(job("a"))
         store.start()
         store.enqueue_from("a", job("b"))
@@ -201,9 +195,7 @@ class Events(_Followed):
         store.wait(0)
         assert follower.moves() == ["enqueued a", "queued a", "enqueued b"]
 
-    def test_one_of_these_that_is_canceled_before_it_was_let_go_was_enqueued_too(
-        self, store: Store, follower: Follower
-    ) -> None:
+    def test_job_canceled_before_its_release_emits_enqueued_first(self, store: Store, follower: Follower) -> None:
         for part in range(2):
             store.stage("s", *[job(f"{part}-{number}") for number in range(700)])
         store.commit("s")
@@ -222,7 +214,7 @@ class Events(_Followed):
         assert (enqueued.kind, enqueued.new) == (EventKind.ENQUEUED, DEFERRED)
         assert (canceled.kind, canceled.cause) == (EventKind.CANCELED, "dependency a was canceled")
 
-    def test_a_job_replaced_by_its_key_is_told_when_its_state_changes(self, store: Store, follower: Follower) -> None:
+    def test_replaced_keyed_job_emits_an_event_when_its_state_changes(self, store: Store, follower: Follower) -> None:
         store.enqueue(job("a", key="k"))
         store.enqueue(job("b", key="k", on_conflict="replace", delay_ms=SECOND))
         *_, scheduled = follower.of("a")
@@ -368,7 +360,7 @@ class Following(_Followed):
         message = follower.read().events[-1].error_message
         assert message == text.encode()[:1024].decode(errors="ignore")
 
-    def test_a_number_that_is_yet_to_come_is_of_another_history(self, store: Store, follower: Follower) -> None:
+    def test_future_event_number_belongs_to_another_history(self, store: Store, follower: Follower) -> None:
         store.enqueue(job("a"))
         assert [event.id for event in store.apply(op.Follow(1_000)).events] == ["a"]
 
@@ -397,7 +389,7 @@ class Totals:
         assert (stats.retried, stats.snoozed, stats.released) == (1, 1, 1)
         assert (stats.enqueued, stats.started, stats.settled, stats.lost, stats.pruned) == (7, 7, 7, 0, 0)
 
-    def test_the_oldest_that_waits_for_a_worker_is_told_by_pool(self, store: Store) -> None:
+    def test_oldest_job_that_waits_for_workers_is_reported_by_pool(self, store: Store) -> None:
         assert store.stats().oldest_ready_ms == {}
         began_ms = store.clock.now_ms()
         store.enqueue(job("a", user="zoe", pool="p"), job("b", ["doc"]), job("c", ["doc"], pool="q"))
@@ -424,13 +416,13 @@ class Totals:
         store.wait(0)
         assert sum(store.stats().states.values()) == sum(store.find(each) is not None for each in "abcde") == 4
 
-    def test_how_long_a_dependent_waits_for_its_place_after_the_last_end_is_counted(self, store: Store) -> None:
+    def test_wait_of_dependents_for_their_place_is_measured(self, store: Store) -> None:
         assert store.stats().resolved == Delays(count=0, sum_ms=0, max_ms=0)
         store.enqueue(job("a"), job("b", after="a"), job("c", after="b"), job("d", after="a", delay_ms=MINUTE))
         store.run()
         assert store.stats().resolved == Delays(count=2, sum_ms=0, max_ms=0), "d waits for its time"
 
-    def test_a_dependent_that_is_released_in_a_later_step_was_late(self, store: Store) -> None:
+    def test_dependent_released_in_a_later_step_counts_as_late(self, store: Store) -> None:
         store.enqueue(job("a"), *[job(f"j{number}", after="a") for number in range(900)])
         store.enqueue(*[job(f"k{number}", after="a") for number in range(900)])
         store.start()

@@ -40,7 +40,7 @@ class Turns:
         store.enqueue(*[job(f"{user[0]}{n}", user=user) for n in range(5) for user in ("ann", "bob")])
         assert "".join(letters(store, 1) for _ in range(8)) == "aaabaabb"
 
-    def test_a_user_without_ready_jobs_gives_up_the_rest_of_a_turn(self, store: Store) -> None:
+    def test_user_without_ready_jobs_yields_the_rest_of_a_turn(self, store: Store) -> None:
         weigh(store, "ann", 3)
         store.enqueue(job("a0", user="ann"), job("b0", user="bob"), job("b1", user="bob"))
         assert letters(store, 1) == "a"
@@ -109,13 +109,13 @@ class Levels:
         store.enqueue(job("a", ["d"], priority=5), job("b", ["d"], priority=2), job("c", ["d"], priority=3))
         assert levels(store, "abc") == [5, 3, 3]
 
-    def test_a_job_waiting_in_several_lines_passes_its_priority_on_in_each(self, store: Store) -> None:
+    def test_job_in_several_lines_passes_its_priority_on_in_each(self, store: Store) -> None:
         both = (claim("a"), claim("b"))
         store.enqueue(job("x", ["a"], priority=1), job("y", ["b"], priority=1), job("z", priority=1, claims=both))
         store.enqueue(job("w", ["a"], priority=4))
         assert levels(store, "xyzw") == [4, 4, 4, 4]
 
-    def test_it_is_handed_on_by_a_job_that_is_due_or_let_go_too(self, store: Store) -> None:
+    def test_due_or_released_job_passes_its_priority_on(self, store: Store) -> None:
         store.enqueue(job("a", ["d"], priority=1), job("b", ["d"], priority=9, delay_ms=10))
         store.enqueue(job("p"), job("c", ["e"], priority=1), job("d", ["e"], priority=5, after=["p"]))
         assert levels(store, "ac") == [1, 1]
@@ -125,7 +125,7 @@ class Levels:
         store.finish("p")
         assert levels(store, "ac") == [9, 5]
 
-    def test_it_counts_at_once_for_the_claim_that_finds_it_due(self, store: Store) -> None:
+    def test_inherited_priority_applies_to_the_claim_that_finds_it_due(self, store: Store) -> None:
         store.enqueue(job("a", ["d"], priority=1), job("b", ["d"], priority=9, delay_ms=10))
         store.enqueue(job("c", ["e"], priority=1, delay_ms=10), job("d", ["e"], priority=9, delay_ms=10))
         flood(store, 3)
@@ -140,7 +140,7 @@ class Levels:
         store.enqueue(job("x", priority=5))
         assert store.start(4) == ["0", "1", "2", "x"]
 
-    def test_a_job_that_runs_takes_it_too_and_has_it_when_it_is_given_back(self, store: Store) -> None:
+    def test_running_job_inherits_priority_and_keeps_it_when_released(self, store: Store) -> None:
         store.enqueue(job("a", ["d"], priority=1))
         store.start()
         store.enqueue(job("b", ["d"], priority=9))
@@ -206,7 +206,7 @@ class Levels:
         store.enqueue(job("c", ["d"], priority=9))
         assert levels(store, "abc") == [1, 9, 9]
 
-    def test_a_job_put_aside_by_a_pause_has_it_when_that_is_over(self, store: Store) -> None:
+    def test_parked_job_keeps_its_inherited_priority_after_a_pause(self, store: Store) -> None:
         store.enqueue(job("a", ["d"], priority=1))
         store.pause("d")
         assert store.start() == []
@@ -215,7 +215,7 @@ class Levels:
         store.resume("d")
         assert store.start(1) == ["a"]
 
-    def test_a_job_put_aside_by_a_limit_is_called_by_its_level(self, store: Store) -> None:
+    def test_parked_job_of_a_limit_is_called_by_its_level(self, store: Store) -> None:
         store.apply(op.SetLimit(Limit(path=("d",), most=1)))
         store.enqueue(
             job("r", ["d", "0"], priority=9), job("x", ["d", "1"], priority=5), job("a", ["d", "2"], priority=1)
@@ -285,7 +285,7 @@ class Served:
         assert store.why("b").kind is ReasonKind.NO_WORKER
         assert store.stats().stuck["no_worker"] == 2
 
-    def test_a_worker_for_some_users_sleeps_while_only_others_have_jobs(self, store: Store) -> None:
+    def test_worker_for_some_users_sleeps_while_only_others_have_jobs(self, store: Store) -> None:
         interest = Interest(pools=("default",), users=("ann", None))
         store.start(users=("ann", None))
         store.enqueue(job("b", user="bob"))
@@ -311,8 +311,6 @@ class Served:
             ),
         ],
     )
-    def test_users_that_make_no_sense_or_are_too_many_are_refused(
-        self, store: Store, fields: dict[str, object], message: str
-    ) -> None:
+    def test_malformed_or_excess_users_are_refused(self, store: Store, fields: dict[str, object], message: str) -> None:
         with pytest.raises(InvalidJobError, match=message):
             store.apply(op.Exchange("w", **fields))  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ class FanIn:
         assert store.run() == ["last"]
         assert store.is_clean
 
-    def test_a_job_whose_dependencies_all_come_in_portions_has_each_of_them_once(self, store: Store) -> None:
+    def test_dependencies_in_portions_are_each_stored_once(self, store: Store) -> None:
         store.enqueue(job("a"), job("b"), job("c"))
         store.stage("T", job("last", ["x"]))
         assert store.depend("T", "last", 1, "a", "b")
@@ -114,7 +114,7 @@ class FanIn:
         store.wait(DAY_MS * 30)
         assert [store.find(each) for each in ("a", "d", "last")] == [None] * 3
 
-    def test_a_portion_may_depend_on_jobs_of_its_submission_that_come_before(self, store: Store) -> None:
+    def test_portion_may_depend_on_earlier_jobs_of_its_submission(self, store: Store) -> None:
         store.stage("T", job("a"), job("b", after=["a"]), job("last"), job("behind"))
         assert store.depend("T", "last", 1, "a", Dependency("b", when="done"))
         with pytest.raises(CycleError):
@@ -125,7 +125,7 @@ class FanIn:
         assert store.run() == ["a", "b", "last", "behind"]
         assert store.is_clean
 
-    def test_a_portion_may_depend_on_a_job_that_another_submission_committed_just_before(self, store: Store) -> None:
+    def test_portion_may_depend_on_a_job_committed_just_before(self, store: Store) -> None:
         store.stage("T", job("last"))
         store.stage("S", job("a"))
         store.commit("S")
@@ -150,7 +150,7 @@ class FanIn:
             pass
         assert (store.state("last"), store.edges().open_edges) == (CANCELED, 0)
 
-    def test_a_portion_closes_no_cycle_through_a_part_that_is_not_in_order(self, store: Store) -> None:
+    def test_portion_closes_no_cycle_through_an_unordered_part(self, store: Store) -> None:
         store.stage("T", job("a"))
         store.stage("T", job("first", after=["last"]), job("between", after=["first"]), job("last"))
         for other in ("first", "between"):
@@ -176,7 +176,7 @@ class FanIn:
             store.enqueue(job("wide", after=many))
         assert store.everything() == before
 
-    def test_a_portion_that_is_there_or_of_a_job_elsewhere_is_not_added(self, store: Store) -> None:
+    def test_repeated_or_foreign_portion_is_not_added(self, store: Store) -> None:
         store.enqueue(job("a"), job("b"), job("known"))
         store.stage("T", job("last", after=["a"]), job("known"))
         assert store.depend("T", "last", 1, "b")
@@ -187,7 +187,7 @@ class FanIn:
         with pytest.raises(FlowNotFoundError):
             store.depend("T", "last", 2)
 
-    def test_a_submission_waits_for_its_commit_from_its_last_portion_on(self, store: Store) -> None:
+    def test_submission_waits_for_its_commit_after_its_last_portion(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.stage("T", job("last"))
         store.wait(op.STAGED_KEPT_MS - 1)

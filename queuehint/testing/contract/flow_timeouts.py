@@ -30,7 +30,7 @@ def submit(store: Store, *jobs: JobSpec, flow: str = "f", timeout_ms: int | None
 class FlowTimeouts:
     """When the timeout of a flow passes, its unfinished jobs are canceled, and no others."""
 
-    def test_at_its_timeout_waiting_jobs_are_canceled_and_running_ones_asked_to_stop(self, store: Store) -> None:
+    def test_flow_timeout_cancels_waiting_jobs_and_notifies_running_ones(self, store: Store) -> None:
         submit(
             store,
             *[job("over", flow="f"), job("runs", flow="f"), job("waits", ["doc"], flow="f")],
@@ -85,7 +85,7 @@ class FlowTimeouts:
         store.wait(TIMEOUT_MS)
         assert store.states("parent", "child") == "CANCELED QUEUED"
 
-    def test_a_dead_job_is_canceled_if_it_was_redriven_before_the_timeout(self, store: Store) -> None:
+    def test_flow_timeout_cancels_a_redriven_dead_job(self, store: Store) -> None:
         submit(store, *[job(each, flow="f", max_attempts=1) for each in ("before", "behind")])
         store.start()
         for each in ("before", "behind"):

@@ -95,7 +95,7 @@ class Parts:
         assert [made.created for made in store.stage("T", *parts).jobs] == [False, False]
         assert store.commit("T") == 2
 
-    def test_a_job_that_takes_an_id_after_the_commit_is_not_the_dependency(self, store: Store) -> None:
+    def test_job_that_takes_an_id_after_commit_is_no_dependency(self, store: Store) -> None:
         """A dependency is a job and not an id: else one that is taken up late waits for one that waits for it."""
         stage_behind_expired(store)
         store.commit("S")
@@ -122,7 +122,7 @@ class Parts:
         assert store.record("b").cause == "dependency a has expired"
         assert store.run() == ["last", "a"]
 
-    def test_submissions_that_want_jobs_of_one_another_do_not_wait_in_a_circle(self, store: Store) -> None:
+    def test_mutually_dependent_submissions_do_not_deadlock(self, store: Store) -> None:
         store.stage("S", job("n"), job("a", after=["n"]))
         store.stage("T", job("m"), job("b", after=["m"]))
         with pytest.raises(ConcurrentSubmissionError):
@@ -188,7 +188,7 @@ class Flows:
             store.finish(*[job_id for job_id in "ab" if store.state(job_id) is STARTED])
         assert store.flow("f").states[FINISHED] == 2
 
-    def test_parts_of_a_flow_that_is_there_are_refused_or_are_that_flow(self, store: Store) -> None:
+    def test_parts_of_an_existing_flow_are_refused_or_recognised(self, store: Store) -> None:
         jobs = (job("a", flow="f"), job("b", flow="f"))
         for token in ("s1", "s2"):
             for each in jobs:
@@ -198,7 +198,7 @@ class Flows:
         with pytest.raises(DuplicateFlowError):
             store.apply(op.Enqueue((job("c", flow="f"),), "s3", flow="f"))
 
-    def test_the_first_committed_of_two_staged_flows_with_one_id_wins(self, store: Store) -> None:
+    def test_first_commit_of_two_staged_flows_with_one_id_wins(self, store: Store) -> None:
         store.apply(op.Enqueue((job("a", flow="f"),), "s1", flow="f"))
         store.apply(op.Enqueue((job("b", flow="f"),), "s2", flow="f"))
         assert store.apply(op.Commit("s2", 1, flow="f")).jobs == 1
@@ -228,7 +228,7 @@ class Flows:
         assert store.flow("f").states[CANCELED] == 2700
         assert store.stats().nodes == 0
 
-    def test_a_job_of_a_key_that_is_replaced_moves_to_the_new_flow(self, store: Store) -> None:
+    def test_replaced_keyed_job_moves_to_the_new_flow(self, store: Store) -> None:
         store.enqueue(job("a", key="k", flow="f"))
         store.enqueue(job("b", key="k", on_conflict="replace", flow="g"))
         assert (store.flow("f").total, store.flow("g").total) == (0, 1)

@@ -38,7 +38,7 @@ class Identity:
         again = store.enqueue(job("a", ["doc"])).jobs[0]
         assert (first.created, again.created, first.number) == (True, False, again.number)
 
-    def test_the_same_id_is_found_while_it_runs_and_after_its_end(self, store: Store) -> None:
+    def test_repeated_id_is_recognised_during_and_after_its_run(self, store: Store) -> None:
         for state in (QUEUED, STARTED, FINISHED):
             reply = store.enqueue(job("a")).jobs[0]
             assert (reply.created, reply.state) == (state is QUEUED, state)
@@ -51,7 +51,7 @@ class Identity:
         store.wait(DAY_MS)
         assert store.enqueue(job("a", ["elsewhere"])).jobs[0].created
 
-    def test_other_content_is_refused_naming_the_fields_and_not_their_values(self, store: Store) -> None:
+    def test_changed_content_is_refused_naming_fields_without_values(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]))
         with pytest.raises(DuplicateJobError) as caught:
             store.enqueue(job("new"), job("a", ["secret"], arguments=b'{"password":1}'))
@@ -62,7 +62,7 @@ class Identity:
 
     @pytest.mark.parametrize("size", [10, 300, 30_000])
     @pytest.mark.parametrize("is_deleted", [False, True])
-    def test_the_same_is_told_from_other_content_when_the_record_is_gone(
+    def test_changed_content_is_refused_after_the_record_expired(
         self, store: Store, size: int, is_deleted: bool
     ) -> None:
         ms = DAY_MS if is_deleted else 0
@@ -258,7 +258,7 @@ class Records:
         assert store.find("a") is None
 
     @pytest.mark.parametrize("kind", [OutcomeKind.FINISHED, OutcomeKind.FAILED, OutcomeKind.DISCARDED])
-    def test_a_record_that_somebody_waited_for_is_kept_for_a_minute(self, store: Store, kind: OutcomeKind) -> None:
+    def test_awaited_record_is_kept_for_a_minute(self, store: Store, kind: OutcomeKind) -> None:
         kept = {"awaited": 0, "alone": 0, "longer": 90_000}
         store.enqueue(*[job(name, max_attempts=1, retention_ms=ms) for name, ms in kept.items()])
         store.sleep(Interest(jobs=("awaited", "longer")), 0.001)
@@ -276,7 +276,7 @@ class Records:
         store.wait(1)
         assert store.find("longer") is None
 
-    def test_records_that_are_to_be_read_together_are_kept_for_a_minute(self, store: Store) -> None:
+    def test_records_read_together_are_kept_for_a_minute(self, store: Store) -> None:
         kept = {"a": 0, "b": 1000, "alone": 0, "longer": 90_000}
         store.enqueue(*[job(name, max_attempts=1, retention_ms=ms) for name, ms in kept.items()])
         store.sleep(Interest(kept=("a", "b", "longer", "unknown")), 0)

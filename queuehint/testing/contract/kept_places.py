@@ -27,12 +27,12 @@ def start_first(store: Store, **fields: Any) -> None:
 class KeptPlaces:
     """A job that is tried again keeps its place, unless it says that it yields it or holds it for so long only."""
 
-    def test_a_retry_that_yields_without_a_delay_goes_to_the_end_at_once(self, store: Store) -> None:
+    def test_yielding_retry_without_delay_goes_last_at_once(self, store: Store) -> None:
         start_first(store, on_retry="yield")
         store.fail("j1")
         assert store.run() == ["j2", "j3", "j1"]
 
-    def test_a_back_off_longer_than_max_hold_gives_the_place_up_when_that_is_over(self, store: Store) -> None:
+    def test_backoff_longer_than_max_hold_gives_the_place_up(self, store: Store) -> None:
         start_first(store, max_hold_ms=5000)
         store.fail("j1", delay_ms=8000)
         store.wait(4999)
@@ -46,13 +46,13 @@ class KeptPlaces:
         store.wait(1)
         assert store.run() == ["j3", "j1"]
 
-    def test_a_back_off_as_long_as_max_hold_keeps_the_place(self, store: Store) -> None:
+    def test_backoff_as_long_as_max_hold_keeps_the_place(self, store: Store) -> None:
         start_first(store, max_hold_ms=5000)
         store.fail("j1", delay_ms=5000)
         store.wait(5000)
         assert store.run() == ["j1", "j2", "j3"]
 
-    def test_a_crash_keeps_the_place_and_counts_a_loss_but_no_attempt(self, store: Store) -> None:
+    def test_crash_keeps_the_place_and_counts_only_a_loss(self, store: Store) -> None:
         start_first(store)
         store.wait(29_999)
         assert store.state("j1") is JobState.STARTED
@@ -65,9 +65,7 @@ class KeptPlaces:
         assert store.run() == ["j1", "j2", "j3"]
 
     @pytest.mark.parametrize("on_retry, order", [("hold", ["j1", "j2", "j3"]), ("yield", ["j2", "j3", "j1"])])
-    def test_a_snooze_does_as_on_retry_says_and_counts_for_nothing(
-        self, store: Store, on_retry: str, order: list[str]
-    ) -> None:
+    def test_snooze_follows_on_retry_and_counts_nothing(self, store: Store, on_retry: str, order: list[str]) -> None:
         start_first(store, on_retry=on_retry, max_attempts=1)
         assert store.settle("j1", OutcomeKind.SNOOZED, delay_ms=1000) is Verdict.DONE
         assert store.record("j1").attempts == 0
@@ -79,7 +77,7 @@ class KeptPlaces:
         store.wait(1000)
         assert store.run() == order
 
-    def test_a_task_unknown_to_the_worker_pauses_longer_each_time_and_keeps_its_place(self, store: Store) -> None:
+    def test_unknown_task_pauses_longer_each_time_and_keeps_its_place(self, store: Store) -> None:
         start_first(store, max_attempts=1)
         pauses = []
         for _ in range(9):

@@ -63,7 +63,7 @@ class Keys:
         assert store.record("a").spec.arguments == b"4"
         assert store.run() == ["a"]
 
-    def test_replace_with_equal_claims_gives_new_content_and_keeps_id_and_place(self, store: Store) -> None:
+    def test_replace_with_equal_claims_keeps_id_and_place(self, store: Store) -> None:
         store.enqueue(job("before", ["x"]), keyed("a"), job("behind", ["x"]))
         new = keyed("b", "replace", arguments=b"new", priority=5, user="ann", pool="p")
         assert enqueue(store, new) == ("a", False)
@@ -78,7 +78,7 @@ class Keys:
         store.finish("a")
         assert store.run() == ["behind"]
 
-    def test_replacing_a_ready_job_offers_the_new_one_in_its_stead(self, store: Store) -> None:
+    def test_replaced_ready_job_is_offered_with_its_new_content(self, store: Store) -> None:
         store.enqueue(keyed("a"), job("b"))
         enqueue(store, keyed("c", "replace", pool="p"))
         assert store.start() == ["b"]
@@ -134,7 +134,7 @@ class Keys:
         store.wait(1)
         assert store.state("a") is CANCELED
 
-    def test_replace_of_a_job_put_aside_by_a_pause_is_offered_where_it_belongs_now(self, store: Store) -> None:
+    def test_replaced_parked_job_is_offered_at_its_new_place(self, store: Store) -> None:
         store.enqueue(keyed("a", hint=["paused"]))
         store.pause("paused")
         assert store.start() == []
@@ -208,7 +208,7 @@ class Keys:
         store.finish("a")
         assert store.run() == ["b"]
 
-    def test_one_that_waits_and_is_canceled_is_waited_for_no_more(self, store: Store) -> None:
+    def test_canceled_waiter_of_a_key_is_awaited_no_more(self, store: Store) -> None:
         store.enqueue(keyed("a"))
         store.start()
         enqueue(store, keyed("b", "after"))
@@ -231,13 +231,13 @@ class Keys:
         assert enqueue(store, keyed("a", "reject")) == ("a", False)
 
     @pytest.mark.parametrize("on_conflict", ["return", "replace", "after", "reject"])
-    def test_the_key_is_given_up_in_the_step_that_ends_its_job(self, store: Store, on_conflict: str) -> None:
+    def test_key_is_freed_in_the_step_that_ends_its_job(self, store: Store, on_conflict: str) -> None:
         store.enqueue(keyed("a"))
         store.cancel("a")
         assert enqueue(store, keyed("b", on_conflict)) == ("b", True)
         assert store.state("b") is QUEUED
 
-    def test_an_older_job_of_the_key_does_not_give_up_the_newest_s(self, store: Store) -> None:
+    def test_older_job_does_not_free_the_key_of_the_newest(self, store: Store) -> None:
         store.enqueue(keyed("a"))
         store.start()
         enqueue(store, keyed("b"))
@@ -248,7 +248,7 @@ class Keys:
 class KeyHolders:
     """A key names its newest unfinished job."""
 
-    def test_when_the_newest_of_a_key_ends_the_key_names_the_one_before(self, store: Store) -> None:
+    def test_end_of_the_newest_returns_the_key_to_its_predecessor(self, store: Store) -> None:
         store.enqueue(job("running", key="k", on_conflict="after"))
         store.start()
         store.enqueue(job("waits", key="k", on_conflict="after"))

@@ -24,7 +24,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 class Leases:
     """A grant is a lease with a token; a worker that does not renew it loses the job, which keeps its place."""
 
-    def test_a_job_whose_lease_expired_is_ready_again_at_its_old_place(self, store: Store) -> None:
+    def test_job_with_an_expired_lease_is_ready_at_its_place(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]), job("b", ["doc"]))
         store.start(lease_ms=30_000)
         store.wait(30_000)
@@ -40,7 +40,7 @@ class Leases:
         store.wait(29_000)
         assert store.state("a") is STARTED
 
-    def test_a_lease_lasts_to_its_end_and_not_one_ms_longer(self, store: Store) -> None:
+    def test_lease_lasts_exactly_to_its_end(self, store: Store) -> None:
         store.enqueue(job("granted"), job("renewed"))
         store.start(lease_ms=30_000)
         store.wait(10_000)
@@ -115,7 +115,7 @@ class Leases:
         assert store.apply(op.Post(notes)).verdicts == (op.Verdict.LOST, op.Verdict.LOST)
         assert store.record("a") == before
 
-    def test_notes_of_many_jobs_are_stored_as_if_each_came_alone(self, store: Store) -> None:
+    def test_notes_of_many_jobs_equal_separate_notes(self, store: Store) -> None:
         store.enqueue(job("a"), job("b"), job("c"))
         store.start(2)
         token, other = store.grants["a"].token, store.grants["b"].token
@@ -191,7 +191,7 @@ class Leases:
         record = store.record("a")
         assert (record.state, record.cause, record.losses) == (FAILED, "worker_lost", 2)
 
-    def test_a_lease_that_ends_before_the_code_of_a_last_life_begins_is_no_loss(self, store: Store) -> None:
+    def test_lease_expired_before_a_last_life_began_is_no_loss(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"], max_losses=2, max_attempts=1), job("b", ["doc"]))
         store.start()
         store.wait(30_000)
@@ -207,7 +207,7 @@ class Leases:
         store.wait(30_000)
         assert (store.state("a"), store.record("a").cause) == (FAILED, "worker_lost")
 
-    def test_a_job_that_may_lose_no_worker_is_not_lost_before_its_code_begins(self, store: Store) -> None:
+    def test_job_without_allowed_losses_is_safe_before_its_code(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"], max_losses=1, max_attempts=1), job("b", ["doc"]))
         for _ in range(2):
             assert store.start(announces=True) == ["a"]
@@ -221,7 +221,7 @@ class Leases:
         store.wait(30_000)
         assert (store.state("a"), store.record("a").cause) == (FAILED, "worker_lost")
 
-    def test_single_grant_of_a_last_life_is_no_loss_before_its_code(self, store: Store) -> None:
+    def test_single_grant_of_a_last_life_is_safe_before_code(self, store: Store) -> None:
         store.enqueue(job("first"))
         store.start(announces=True)
         store.finish("first")
@@ -243,7 +243,7 @@ class Leases:
         store.wait(30_000)
         assert store.states("a", "b") == "FAILED FAILED"
 
-    def test_a_last_life_that_has_not_begun_can_be_settled_and_canceled(self, store: Store) -> None:
+    def test_unbegun_last_life_can_be_settled_and_canceled(self, store: Store) -> None:
         store.enqueue(*[job(name, max_losses=2) for name in "abc"])
         store.start()
         store.wait(30_000)
@@ -255,7 +255,7 @@ class Leases:
         store.wait(30_000)
         assert store.states("a", "b", "c") == "FAILED FINISHED CANCELED"
 
-    def test_a_last_life_that_has_not_begun_is_forgotten_by_a_redrive(self, store: Store) -> None:
+    def test_redrive_forgets_an_unbegun_last_life(self, store: Store) -> None:
         store.enqueue(job("a", max_losses=2))
         store.start()
         store.wait(30_000)
@@ -274,7 +274,7 @@ class Leases:
         assert store.state("a") is CANCELED
         assert store.start() == ["b"]
 
-    def test_a_released_job_is_ready_at_its_old_place_and_nothing_is_counted(self, store: Store) -> None:
+    def test_released_job_is_ready_at_its_place_and_counts_nothing(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]), job("b", ["doc"]))
         store.start()
         store.settle("a", OutcomeKind.RELEASED)
@@ -294,7 +294,7 @@ class Leases:
             store.wait(pauses[-1])
         assert pauses == [5_000, 10_000, 1, 5_000]
 
-    def test_progress_and_log_lines_are_kept_while_the_lease_is_held(self, store: Store) -> None:
+    def test_progress_and_log_are_kept_while_the_lease_lasts(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start()
         token = store.grants["a"].token
@@ -307,7 +307,7 @@ class Leases:
         assert record.progress == Progress(1, 2, "half")
         assert (record.logs, record.logs_truncated) == (("one", "two"), False)
 
-    def test_progress_is_that_of_the_last_attempt_until_the_next_begins(self, store: Store) -> None:
+    def test_progress_of_the_last_attempt_stays_until_the_next(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start()
         store.say("a", store.grants["a"].token, progress=Progress(3, 3, "page 3"))
@@ -332,7 +332,7 @@ class Leases:
 class Presence:
     """A job that only its caller may start is there while its caller is."""
 
-    def test_a_caller_that_does_not_renew_while_it_waits_loses_its_place(self, store: Store) -> None:
+    def test_waiting_caller_without_renewals_loses_its_place(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]))
         store.start()
         store.enqueue(job("x", ["doc"], presence_ms=10_000, pool="@x"), job("b", ["doc"]))
@@ -350,7 +350,7 @@ class Presence:
         store.wait(9_000)
         assert store.state("x") is QUEUED
 
-    def test_a_presence_lasts_to_its_end_and_not_one_ms_longer(self, store: Store) -> None:
+    def test_presence_lasts_exactly_to_its_end(self, store: Store) -> None:
         waits, holds = (job(name, presence_ms=10_000, pool=f"@{name}") for name in ("waits", "holds"))
         token = store.enqueue(waits, holds).jobs[0].presence_token
         assert token is not None
@@ -365,7 +365,7 @@ class Presence:
         store.wait(1)
         assert store.state("waits") is CANCELED
 
-    def test_a_caller_that_dies_holding_is_canceled_and_never_started_again(self, store: Store) -> None:
+    def test_dead_caller_with_a_hold_is_canceled_and_never_restarted(self, store: Store) -> None:
         store.enqueue(job("x", ["doc"], presence_ms=10_000, pool="@x"), job("b", ["doc"]))
         assert [g.spec.id for g in store.apply(op.Exchange("@x", (), ("@x",), 1, 10_000)).grants] == ["x"]
         store.wait(10_000)
@@ -384,7 +384,7 @@ class Waiting:
         store.sleep(Interest(jobs=("a",)), 60)
         store.sleep(Interest(jobs=("unknown",)), 60)
 
-    def test_a_wait_for_a_cancellation_that_was_asked_for_returns_at_once(self, store: Store) -> None:
+    def test_wait_for_a_requested_cancellation_returns_at_once(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start(worker="w")
         store.cancel("a")

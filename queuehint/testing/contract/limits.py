@@ -38,7 +38,7 @@ def at(path: str, count: int, **fields: Any) -> list[JobSpec]:
 class LimitsAtOnce:
     """No more jobs run at a place than its limit says, and none waits while there is room."""
 
-    def test_no_more_run_at_or_below_a_path_than_its_limit(self, store: Store) -> None:
+    def test_limit_bounds_running_jobs_at_and_below_a_path(self, store: Store) -> None:
         store.enqueue(*at("a", 5), job("b", ["b"]), job("free"))
         assert limit(store, "a", most=2)
         assert store.start() == ["a0", "a1", "b", "free"]
@@ -81,7 +81,7 @@ class LimitsAtOnce:
         assert store.start() == []
         assert started(store) == [1]
 
-    def test_a_slot_of_a_dead_worker_is_free_when_its_job_is_reaped(self, store: Store) -> None:
+    def test_slot_of_a_dead_worker_is_free_after_reaping(self, store: Store) -> None:
         store.enqueue(*at("a", 2, max_losses=1))
         limit(store, "a", most=1)
         store.start(lease_ms=1000)
@@ -103,7 +103,7 @@ class LimitsAtOnce:
         store.finish("t:b0")
         assert store.start() == ["t:a1"]
 
-    def test_one_called_that_is_put_aside_elsewhere_leaves_the_slot_to_the_next(self, store: Store) -> None:
+    def test_called_job_parked_elsewhere_leaves_its_slot_to_the_next(self, store: Store) -> None:
         both = JobSpec(id="both", task="t", claims=(Claim(("a", "0")), Claim(("b", "0"))))
         store.enqueue(job("a", ["a", "1"]), job("b", ["b", "1"]), both, job("next", ["a", "2"]))
         limit(store, "a", most=1)
@@ -116,7 +116,7 @@ class LimitsAtOnce:
         store.finish("next")
         assert store.start() == ["both"]
 
-    def test_one_called_that_is_canceled_or_paused_leaves_the_slot_to_the_next(self, store: Store) -> None:
+    def test_called_job_canceled_or_paused_leaves_its_slot_to_next(self, store: Store) -> None:
         store.enqueue(*at("a", 4))
         limit(store, "a", most=1)
         store.start()
@@ -128,7 +128,7 @@ class LimitsAtOnce:
         store.finish("a3")
         assert store.start() == ["a2"]
 
-    def test_one_called_that_nobody_claims_does_not_keep_the_slot_for_ever(self, store: Store) -> None:
+    def test_unclaimed_called_job_keeps_its_slot_only_for_a_while(self, store: Store) -> None:
         store.enqueue(job("run", ["a", "x"]), *at("a", 10, pool="dead"), job("last", ["a", "y"]))
         limit(store, "a", most=1)
         assert store.start(pools=("default", "dead")) == ["run"]
@@ -152,7 +152,7 @@ class LimitsAtOnce:
 class LimitsInTime:
     """A rate counts the starts in any window of its time; with a burst a start takes a token, and they come evenly."""
 
-    def test_no_more_start_than_a_window_may_have_and_why_says_until_when(self, store: Store) -> None:
+    def test_rate_bounds_starts_of_a_window_and_why_dates_it(self, store: Store) -> None:
         store.enqueue(*at("a", 7))
         limit(store, "a", rate=(3, 1000))
         assert store.start(limit=1) == ["a0"]
@@ -184,7 +184,7 @@ class LimitsInTime:
         limit(store, "a", rate=(3, 1000), burst=1)
         assert store.start() == []
 
-    def test_why_says_when_the_next_token_comes_unless_a_slot_is_missing_too(self, store: Store) -> None:
+    def test_why_dates_the_next_token_unless_slots_are_missing(self, store: Store) -> None:
         store.enqueue(*at("a", 4))
         limit(store, "a", rate=(2, 1000), burst=2)
         assert store.start() == ["a0", "a1"]
@@ -236,7 +236,7 @@ class LimitsInAll:
         store.finish(*store.start(limit=1))
         store.enqueue(*at("a", 3))
 
-    def test_it_says_when_to_try_again_from_how_long_jobs_run(self, store: Store) -> None:
+    def test_refusal_estimates_retry_from_running_times(self, store: Store) -> None:
         limit(store, "a", max_pending=3)
         store.enqueue(job("a1", ["a", "1"]), job("a2", ["a", "2"]), job("a3", ["a", "3"]), job("b"))
 
@@ -275,7 +275,7 @@ class LimitsInAll:
             store.enqueue(two, job("2", ["a"]))
         store.enqueue(job("3", ["a"], key="k"), job("4", ["a"], key="k"), job("5", ["a"], key="l"))
 
-    def test_a_refusal_for_want_of_room_says_whether_work_is_due_and_writes_nothing(self, store: Store) -> None:
+    def test_refusal_for_lack_of_room_reports_due_work_without_writes(self, store: Store) -> None:
         store.apply(SetLimit(Limit(path=None, max_pending=2)))
         store.stage("S", job("1"), job("2"))
         store.advance(STAGED_KEPT_MS - 1)

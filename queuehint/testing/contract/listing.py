@@ -133,7 +133,7 @@ class Listing:
         store.wait(DAY_MS)
         assert listed(store, parent="p") == "", "their records have expired"
 
-    def test_the_jobs_that_wait_for_one_are_listed_until_they_do_not(self, store: Store) -> None:
+    def test_dependents_of_a_job_are_listed_while_they_wait(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("b"), job("p"))
         store.enqueue(job("x", ["k"], after="ab", flow="f"), job("y", after="a"), job("late", after="a", delay_ms=9))
         store.stage("S", job("staged", after="a"))
@@ -164,7 +164,7 @@ class Listing:
         store.run()
         assert listed(store, waits_for="a") == ""
 
-    def test_a_record_that_is_listed_is_the_record_that_is_read(self, store: Store) -> None:
+    def test_listed_record_equals_the_read_record(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], user="u"), job("b"))
         store.start(1)
         store.settle("a", OutcomeKind.FAILED, error=error(), delay_ms=50)
@@ -199,7 +199,7 @@ class Listing:
         store.wait(5000)
         assert listed(store, states=(SCHEDULED,)) == ""
 
-    def test_a_job_that_is_retried_canceled_or_redriven_is_found_where_it_is(self, store: Store) -> None:
+    def test_retried_canceled_or_redriven_job_is_listed_at_its_state(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=2))
         for expected in (QUEUED, FAILED):
             store.start()
@@ -217,7 +217,7 @@ class Listing:
         assert paged(store, 2, user="u") == ["a c", "e g", "i"]
         assert paged(store, 4, newest_first=True) == ["i h g f", "e d c b", "a"]
 
-    def test_a_page_goes_on_where_it_was_whatever_has_come_and_gone(self, store: Store) -> None:
+    def test_page_resumes_at_its_position_despite_changes(self, store: Store) -> None:
         store.enqueue(*[job(name) for name in "abcd"])
         first = page(store, 2)
         store.cancel("b", "c")
@@ -226,7 +226,7 @@ class Listing:
         assert first.after is not None
         assert [record.id for record in page(store, 2, first.after).records] == ["d", "e"]
 
-    def test_numbers_are_in_order_of_enqueue_and_not_of_their_text(self, store: Store) -> None:
+    def test_records_are_ordered_by_number_rather_than_text(self, store: Store) -> None:
         ids = [str(number) for number in range(1, 13)]
         store.enqueue(*[job(name, ["x"]) for name in ids])
         assert listed(store).split() == listed(store, path=("x",)).split() == ids
@@ -248,7 +248,7 @@ class Listing:
         assert counted(store) == {QUEUED: 2000}
         assert counted(store, user="u") == {QUEUED: 3}
 
-    def test_a_time_of_enqueue_counts_from_the_first_to_before_the_second(self, store: Store) -> None:
+    def test_enqueue_time_filter_includes_its_start_and_excludes_its_end(self, store: Store) -> None:
         begin_ms = store.clock.now_ms()
         for name in "abcd":
             store.enqueue(job(name, user="u" if name != "c" else "v"))
@@ -300,7 +300,7 @@ class Listing:
         with pytest.raises(InvalidJobError, match="limit must be from 1 to 200"):
             store.apply(op.ListUsers("s", limit=limit))
 
-    def test_ids_and_names_that_look_like_parts_of_a_store_collide_with_nothing(self, store: Store) -> None:
+    def test_names_that_resemble_store_keys_collide_with_nothing(self, store: Store) -> None:
         store.enqueue(
             job("id:sequence", service="a:user:b", user="c"),
             job("x:metadata", service="a", user="b:user:c"),
@@ -402,7 +402,7 @@ class ListingByPath:
             assert " ".join(pages) == listed(store, path=path, newest_first=newest_first)
             assert all(len(ids.split()) == limit for ids in pages[:-1])
 
-    def test_a_job_with_several_claims_is_listed_once_at_the_first_of_them(self, store: Store) -> None:
+    def test_job_of_several_claims_is_listed_once_at_the_first(self, store: Store) -> None:
         store.enqueue(
             job("two", claims=(Claim(("a", "c")), Claim(("a", "d"), SHARED), Claim(("z",)))),
             job("one", ["a", "b"]),

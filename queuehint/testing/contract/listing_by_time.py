@@ -59,7 +59,7 @@ class ListingByTime:
         store.stage("S", job("hidden", ["x"]))
         assert by_time(store, path=("x",)) == ["d c b a"]
 
-    def test_without_a_path_and_in_a_flow_the_order_is_as_ever(self, store: Store) -> None:
+    def test_order_without_a_path_and_in_a_flow_is_unchanged(self, store: Store) -> None:
         store.enqueue(job("b", ["x", "2"], flow="f"), job("a", ["x", "1"], flow="f"), job("none", after=["b"]))
         assert by_time(store) == ["none a b"]
         assert by_time(store, flow="f", path=("x",), newest_first=False) == ["b a"]
@@ -73,7 +73,7 @@ class ListingByTime:
         second = page(store, 9, first.after, newest_first=True, by_time=True, path=("x",))
         assert [record.id for record in (*first.records, *second.records)] == [f"j{n}" for n in range(5, -1, -1)]
 
-    def test_a_path_of_very_many_jobs_is_listed_in_the_same_order(self, store: Store) -> None:
+    def test_path_of_many_jobs_is_listed_in_the_same_order(self, store: Store) -> None:
         def enqueue(first: int, count: int) -> None:
             specs = [job(f"j{n:04}", ["x", f"{9 - n % 10}"] if n % 4 else ["y"]) for n in range(first, first + count)]
             store.enqueue(*specs)

@@ -85,7 +85,7 @@ class Parents:
         store.finish("g")
         assert store.states("p", "c", "g") == "FINISHED FINISHED FINISHED"
 
-    def test_a_child_may_be_a_dependency_of_its_parent_as_well(self, store: Store) -> None:
+    def test_child_may_also_be_a_dependency_of_its_parent(self, store: Store) -> None:
         store.enqueue(job("x", max_attempts=1))
         store.enqueue(job("p", after=["x"], on_dependency_failure="run"))
         store.start()
@@ -122,7 +122,7 @@ class FailedParents:
         assert store.state("q") is state
         assert store.is_clean
 
-    def test_a_child_that_does_not_exist_fails_the_job_for_good(self, store: Store) -> None:
+    def test_unknown_child_fails_the_job_for_good(self, store: Store) -> None:
         store.enqueue(job("p", ["x"], max_attempts=5), job("a"))
         store.start()
         store.finish("a")
@@ -133,7 +133,7 @@ class FailedParents:
         assert (error.type, error.message) == ("queuehint.errors.UnknownDependencyError", "child nobody does not exist")
         assert store.is_clean
 
-    def test_the_end_of_a_child_is_known_after_its_record_expired_while_its_id_is_kept(self, store: Store) -> None:
+    def test_end_of_a_child_outlives_its_record_with_its_id(self, store: Store) -> None:
         store.enqueue(*[job(each, max_attempts=1, retention_ms=0) for each in "afp"], job("q"), job("r"))
         store.start()
         store.finish("a")
@@ -170,7 +170,7 @@ class FailedParents:
         store.run()
         assert (store.state("p"), store.record("p").result) == (FINISHED, b"2")
 
-    def test_a_parent_whose_children_are_over_with_a_failure_dies_on_its_place(self, store: Store) -> None:
+    def test_parent_of_failed_children_dies_on_its_place(self, store: Store) -> None:
         store.enqueue(job("a"), job("p", ["x"], on_dead="hold"), job("behind", ["x"]))
         store.cancel("a")
         store.start()

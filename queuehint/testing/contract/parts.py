@@ -48,7 +48,7 @@ class HiddenParts:
         ]
         assert not reply.more
 
-    def test_a_further_part_begins_no_submission_whose_first_parts_have_expired(self, store: Store) -> None:
+    def test_further_part_does_not_restart_an_expired_submission(self, store: Store) -> None:
         stage_two(store)
         further = op.Enqueue((job("c", ["x"], flow="f"),), staged="T", is_further=True)
         assert [made.created for made in store.apply(further).jobs] == [True]
@@ -72,7 +72,7 @@ class HiddenParts:
         assert store.commit("T") == 2
         assert store.states("a", "b") == "QUEUED DEFERRED"
 
-    def test_a_hidden_job_is_no_dependency_for_others_and_nobody_s_child(self, store: Store) -> None:
+    def test_staged_job_is_no_dependency_and_no_child_of_others(self, store: Store) -> None:
         stage_two(store)
         with pytest.raises(UnknownDependencyError):
             store.enqueue(job("c", after=["a"]))
@@ -207,7 +207,7 @@ class Commits:
         assert (store.state("b"), store.record("b").cause) == (state, cause)
         assert store.state("c") is (QUEUED if state is CANCELED else DEFERRED)
 
-    def test_a_commit_that_comes_late_but_before_the_parts_were_dropped_counts(self, store: Store) -> None:
+    def test_late_commit_before_the_parts_are_dropped_counts(self, store: Store) -> None:
         stage_two(store)
         store.advance(2 * op.STAGED_KEPT_MS)
         assert store.commit("T") == 2
@@ -220,7 +220,7 @@ class Commits:
         assert store.commit("T") == 1
 
     @pytest.mark.parametrize("ended", ["never begun", "expired", "withdrawn", "committed"])
-    def test_a_further_part_of_a_submission_that_is_over_changes_nothing(self, store: Store, ended: str) -> None:
+    def test_further_part_of_an_ended_submission_changes_nothing(self, store: Store, ended: str) -> None:
         if ended != "never begun":
             stage_two(store)
         if ended == "committed":
@@ -251,7 +251,7 @@ class Commits:
         assert store.run() == ["a", "b", "c"]
         assert store.is_clean
 
-    def test_an_id_whose_submission_expires_in_the_same_step_is_free(self, store: Store) -> None:
+    def test_id_of_a_submission_expired_in_the_step_is_free(self, store: Store) -> None:
         stage_two(store)
         store.advance(op.STAGED_KEPT_MS)
         assert store.enqueue(job("a", ["new"])).jobs[0].created
@@ -306,7 +306,7 @@ class Commits:
 class FlowsTold:
     """A flow is counted, listed and canceled as long as its records are kept."""
 
-    def test_the_jobs_of_a_flow_are_counted_by_state_while_their_records_are_kept(self, store: Store) -> None:
+    def test_flow_jobs_are_counted_by_state_while_recorded(self, store: Store) -> None:
         store.enqueue(job("a", flow="f", max_attempts=1), job("b", after=["a"], flow="f"), job("c", flow="g"), job("d"))
         assert store.flow("f").states == {**dict.fromkeys(JobState, 0), QUEUED: 1, DEFERRED: 1}
         store.start()

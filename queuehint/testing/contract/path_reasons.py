@@ -42,7 +42,7 @@ class WhyAPathWaits:
                 holders=0, complete=True,
             )  # fmt: skip
 
-    def test_the_oldest_come_first_and_the_newest_first_and_none_is_in_both(self, store: Store) -> None:
+    def test_oldest_and_newest_jobs_of_a_path_are_disjoint(self, store: Store) -> None:
         store.enqueue(job("run", ["x"]))
         store.start()
         store.enqueue(*[job(f"w{n}", ["x"]) for n in range(6)])
@@ -52,7 +52,7 @@ class WhyAPathWaits:
         found = store.why_path("x", limit=1)
         assert (found.waiting, found.more, found.more_ahead, found.holders, found.complete) == (6, 4, 0, 1, True)
 
-    def test_each_job_is_told_with_its_task_user_place_state_and_reason(self, store: Store) -> None:
+    def test_each_job_is_reported_with_task_user_place_state_reason(self, store: Store) -> None:
         several = (claim("x", "1", mode=SHARED), claim("y"))
         store.enqueue(
             attrs.evolve(job("run", ["x"]), task="save", user="ann"),
@@ -88,14 +88,14 @@ class WhyAPathWaits:
         assert told(store.why_path("x", "1")) == ([], [], ["below"])
         assert told(store.why_path("x", "2")) == ([], [], [])
 
-    def test_a_job_that_runs_is_told_behind_many_that_are_ready(self, store: Store) -> None:
+    def test_running_job_is_reported_behind_many_ready_ones(self, store: Store) -> None:
         store.enqueue(job("run", ["x", "z"]))
         assert store.start() == ["run"]
         store.enqueue(*[job(f"r{n:02}", ["x", f"{n:02}"]) for n in range(20)])
         found = store.why_path("x", limit=1)
         assert (told(found), found.waiting, found.holders) == ((["r00"], ["r19"], ["run"]), 20, 21)
 
-    def test_permit_is_in_the_way_of_jobs_waiting_for_a_limit(self, store: Store) -> None:
+    def test_permit_blocks_jobs_that_wait_for_a_limit(self, store: Store) -> None:
         limit(store, "x", most=1)
         store.enqueue(permit("held", "x"), permit("wanted", "x"), job("a", ["x"]))
         assert take(store, "held")
@@ -116,7 +116,7 @@ class WhyAPathWaits:
         assert ids(store.why_path("x", "1").ahead) == ["above"]
         assert ids(store.why_path("x").ahead) == ["above", "beside"]
 
-    def test_a_dead_job_that_holds_the_place_stands_in_the_way(self, store: Store) -> None:
+    def test_dead_job_that_holds_the_place_is_a_blocker(self, store: Store) -> None:
         store.enqueue(job("dead", ["x", "1"], max_attempts=1, on_dead="hold"))
         store.start()
         store.fail("dead")
@@ -168,7 +168,7 @@ class WhyAPathWaits:
         found = store.why_path("v", limit=16)
         assert (len(found.ahead), found.more_ahead) == (10, 4)
 
-    def test_a_path_with_more_claims_is_looked_at_from_both_ends(self, store: Store) -> None:
+    def test_path_with_excess_claims_is_read_from_both_ends(self, store: Store) -> None:
         def more(first: int, count: int) -> None:
             store.enqueue(*[job(f"w{n:04}", ["x"]) for n in range(first, first + count)])
 
@@ -181,7 +181,7 @@ class WhyAPathWaits:
         assert (found.waiting, found.complete) == (LOOKED_AT_MAX, False)
         assert told(found)[:2] == (["w0000", "w0001"], ["w0699", "w0698"])
 
-    def test_runs_of_two_ranges_are_looked_at_in_the_order_of_their_keys(self, store: Store) -> None:
+    def test_runs_of_two_ranges_are_read_in_key_order(self, store: Store) -> None:
         here = [job(f"h{n:03}", ["x"]) for n in range(LOOKED_AT_MAX // 2 + 50)]
         below = [job(f"b{n:03}", ["x", "1"]) for n in range(LOOKED_AT_MAX // 2 + 50)]
         store.enqueue(*below)

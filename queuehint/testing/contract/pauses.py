@@ -19,7 +19,7 @@ from queuehint.values.report import PauseState, ReasonKind
 class PausesInTime:
     """A pause may end by itself; its parked jobs continue then, in order."""
 
-    def test_a_pause_ends_by_itself_and_its_jobs_run_in_their_order(self, store: Store) -> None:
+    def test_pause_ends_by_itself_and_its_jobs_run_in_order(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]), job("b", ["x"]), job("c", ["x", "1"]), job("d", ["y"]))
         assert store.pause("x", for_ms=1_000) is True
         assert store.run() == ["d"]
@@ -67,7 +67,7 @@ class PausesInTime:
         assert store.run() == ["a"]
         assert store.is_clean
 
-    def test_ends_at_one_time_offer_in_order_and_one_above_goes_on_holding(self, store: Store) -> None:
+    def test_simultaneous_ends_of_pauses_offer_in_order_below_another_pause(self, store: Store) -> None:
         store.enqueue(job("a", ["x", "1"]), job("b", ["y"]))
         store.pause("x", "1", for_ms=1_000)
         store.pause("y", for_ms=1_000)
@@ -217,7 +217,7 @@ class PausesByFilter:
         store.resume_jobs(user="ann")
         assert sorted(store.start()) == ["a", "b"]
 
-    def test_one_that_has_another_user_by_now_is_held_by_that_users_pause(self, store: Store) -> None:
+    def test_job_with_a_new_user_obeys_its_pause(self, store: Store) -> None:
         store.enqueue(job("a", user="ann"), job("b", user="bob"))
         store.pause_jobs(user="ann")
         assert store.start() == ["b"]

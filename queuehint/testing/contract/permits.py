@@ -73,7 +73,7 @@ class Permits:
         store.finish("again", "p", "q")
         assert store.is_clean
 
-    def test_a_permit_counts_under_each_limit_at_and_above_its_path(self, store: Store) -> None:
+    def test_permit_counts_under_each_limit_at_and_above_its_path(self, store: Store) -> None:
         limit(store, most=4)
         limit(store, "t", most=3)
         limit(store, "t", most=1, each=True)
@@ -109,7 +109,7 @@ class Permits:
         store.wait(1)
         assert take(store, "q")
 
-    def test_permits_and_jobs_get_room_in_the_order_in_which_they_came(self, store: Store) -> None:
+    def test_permits_and_jobs_get_room_in_order_of_arrival(self, store: Store) -> None:
         limit(store, "a", most=1)
         store.enqueue(job("first", ["a", "first"]))
         assert store.start() == ["first"]
@@ -125,7 +125,7 @@ class Permits:
             store.finish(name)
         assert store.is_clean
 
-    def test_a_worker_that_ends_a_job_and_asks_for_another_does_not_forestall_a_permit(self, store: Store) -> None:
+    def test_worker_exchange_does_not_overtake_a_waiting_permit(self, store: Store) -> None:
         limit(store, "a", most=1)
         store.enqueue(*at("a", 1))
         store.start()
@@ -162,7 +162,7 @@ class Permits:
         assert store.why("q").jobs == (), "the first one is called"
         assert take(store, "p")
 
-    def test_one_that_its_caller_does_not_take_lets_the_next_go_after_a_while(self, store: Store) -> None:
+    def test_unclaimed_permit_lets_the_next_go_after_a_while(self, store: Store) -> None:
         limit(store, "a", most=1)
         store.enqueue(*at("a", 1))
         store.start()
@@ -210,7 +210,7 @@ class Permits:
         assert started(store) == [0]
         assert store.is_clean
 
-    def test_one_whose_caller_dies_is_never_started_again_and_keeps_no_place(self, store: Store) -> None:
+    def test_permit_of_a_dead_caller_is_never_restarted_or_placed(self, store: Store) -> None:
         store.enqueue(permit("p", "a", on_dead="hold"), job("x", ["a"]))
         assert take(store, "p")
         store.fail("p")
@@ -245,7 +245,7 @@ class Permits:
         assert not take(store, "p")
         assert running_at(store, "a") == 1
 
-    def test_one_of_a_handler_that_has_lost_its_job_is_refused(self, store: Store) -> None:
+    def test_permit_of_a_handler_that_lost_its_job_is_refused(self, store: Store) -> None:
         store.enqueue(job("j"))
         store.start()
         store.enqueue_from("j", permit("p", "a", parent="j"))
@@ -255,7 +255,7 @@ class Permits:
             store.enqueue_from("j", permit("q", "a", parent="j"))
         assert store.find("q") is None
 
-    def test_limits_that_are_set_and_changed_count_the_permits_that_are_held(self, store: Store) -> None:
+    def test_new_and_changed_limits_count_held_permits(self, store: Store) -> None:
         store.enqueue(permit("p", "a"), permit("q", "a"), permit("r", "a"))
         assert take(store, "p")
         limit(store, "a", most=1)
@@ -267,7 +267,7 @@ class Permits:
         limit(store, "a")
         assert take(store, "r")
 
-    def test_a_claim_without_a_place_is_refused_beside_others_and_where_no_caller_is(self, store: Store) -> None:
+    def test_placeless_claim_is_refused_beside_others_and_without_a_caller(self, store: Store) -> None:
         counted = Claim(("a",), COUNTED)
         with pytest.raises(InvalidHintError, match="the counted one of 'a' is that of a permit, and must stand alone"):
             store.enqueue(job("p", claims=(counted, Claim(("b",))), presence_ms=LEASE_MS))

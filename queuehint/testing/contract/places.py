@@ -37,14 +37,14 @@ class SerialPath:
         assert store.start(worker="one") == ["a"]
         assert store.start(worker="two") == []
 
-    def test_the_next_job_is_granted_in_the_exchange_that_settles_the_last(self, store: Store) -> None:
+    def test_next_job_is_granted_in_the_exchange_that_settles(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]), job("b", ["doc"]))
         store.start()
         reply = store.exchange(store.outcome("a"), limit=1)
         assert reply.verdicts == (op.Verdict.DONE,)
         assert [grant.spec.id for grant in reply.grants] == ["b"]
 
-    def test_shared_jobs_run_side_by_side_and_an_exclusive_one_waits_for_them_all(self, store: Store) -> None:
+    def test_shared_jobs_run_together_and_an_exclusive_one_waits(self, store: Store) -> None:
         store.enqueue(
             job("a", claims=(Claim(("doc",), SHARED),)),
             job("b", claims=(Claim(("doc",), SHARED),)),
@@ -71,7 +71,7 @@ class SerialPath:
         store.enqueue(job("a", claims=(Claim(("doc",)), Claim(("doc", "1")), Claim(("doc",), SHARED))).check())
         assert store.start() == ["a"]
 
-    def test_a_job_that_reads_a_whole_and_writes_a_part_shares_neither(self, store: Store) -> None:
+    def test_job_that_reads_whole_and_writes_part_is_exclusive(self, store: Store) -> None:
         store.enqueue(
             job("a", claims=(Claim(("doc",), SHARED), Claim(("doc", "1")))).check(),
             job("b", claims=(Claim(("doc", "1"), SHARED),)),
@@ -100,16 +100,14 @@ class Ancestors:
         store.finish("whole")
         assert store.start() == ["c"]
 
-    def test_all_parts_queued_behind_a_whole_go_on_when_it_ends(self, store: Store) -> None:
+    def test_parts_queued_behind_a_whole_start_when_it_ends(self, store: Store) -> None:
         store.enqueue(job("whole", ["doc"]), *[job(f"c{n}", ["doc", str(n)]) for n in range(9)])
         assert store.start() == ["whole"]
         store.finish("whole")
         assert store.start() == [f"c{n}" for n in range(9)]
 
     @pytest.mark.parametrize("above, below", [("doc", "doc:1"), ("doc", "doc:1:x"), ("", "doc")])
-    def test_a_shared_job_and_an_exclusive_one_below_it_exclude_each_other(
-        self, store: Store, above: str, below: str
-    ) -> None:
+    def test_shared_job_and_exclusive_one_below_exclude_each_other(self, store: Store, above: str, below: str) -> None:
         whole, part = (tuple(key.split(":")) if key else () for key in (above, below))
         reads, writes = job("reads", claims=(Claim(whole, SHARED),)), job("writes", claims=(Claim(part),))
         for first, second in ((reads, writes), (writes, reads)):
@@ -187,7 +185,7 @@ class ArrivalOrder:
         store.enqueue(*[job(f"j{n:02}") for n in range(20)])
         assert store.run() == [f"j{n:02}" for n in range(20)]
 
-    def test_the_next_in_a_line_and_a_job_that_is_ready_go_in_order_of_arrival(self, store: Store) -> None:
+    def test_next_in_line_and_ready_job_go_in_arrival_order(self, store: Store) -> None:
         def next_of(job_id: str) -> list[str]:
             """Return what starts in the exchange that settles a job."""
             return [grant.spec.id for grant in store.exchange(store.outcome(job_id), limit=1).grants]

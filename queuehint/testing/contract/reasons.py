@@ -35,7 +35,7 @@ class Reasons:
     .. versionadded:: 1.0.0
     """
 
-    def test_a_running_job_says_for_how_long_code_has_blocked_the_loop_of_its_worker(self, store: Store) -> None:
+    def test_why_of_a_running_job_reports_a_blocked_loop(self, store: Store) -> None:
         store.enqueue(job("a"), job("b"))
         store.start(2)
         usual = {name: store.why(name).detail for name in "ab"}
@@ -52,7 +52,7 @@ class Reasons:
         assert store.start() == ["b"]
         assert "blocked" not in (store.why("b").detail or ""), "another worker may have it"
 
-    def test_ten_are_named_each_once_although_they_hold_the_place_by_two_claims(self, store: Store) -> None:
+    def test_why_names_ten_holders_once_despite_two_claims_each(self, store: Store) -> None:
         twice = [job(f"h{n:02}", claims=(claim("doc", f"a{n}"), claim("doc", f"b{n}"))) for n in range(12)]
         store.enqueue(*twice, job("whole", ["doc"]))
         named = store.why("whole").jobs
@@ -66,12 +66,12 @@ class Reasons:
         assert store.why("last").jobs == ("whole", *[f"w{n:02}" for n in range(9)])
         assert store.why("w11").jobs == store.why("whole").jobs
 
-    def test_many_later_jobs_of_a_path_named_root_hide_no_holder_of_another_path(self, store: Store) -> None:
+    def test_many_later_jobs_at_root_hide_no_other_holder(self, store: Store) -> None:
         store.enqueue(job("first", ["root", "x"]), job("second", ["a"]), job("all", []))
         store.enqueue(*[job(f"w{n:02}", ["root"]) for n in range(40)])
         assert store.why("all").jobs == ("first", "second")
 
-    def test_a_dead_job_is_named_alone_among_more_holders_than_are_named(self, store: Store) -> None:
+    def test_dead_job_is_named_alone_among_excess_holders(self, store: Store) -> None:
         enqueue_many(store, 30)
         kill(store, "dead", "doc", "zz")
         store.enqueue(job("whole", ["doc"]))
@@ -83,13 +83,13 @@ class Reasons:
             True,
         )
 
-    def test_dead_jobs_are_named_in_order_of_place_up_to_ten(self, store: Store) -> None:
+    def test_dead_jobs_are_named_in_place_order_up_to_ten(self, store: Store) -> None:
         for n in range(12):
             kill(store, f"d{n:02}", "doc", f"s{99 - n}")
         store.enqueue(job("whole", ["doc"]))
         assert store.why("whole").jobs == tuple([f"d{n:02}" for n in range(10)])
 
-    def test_jobs_behind_a_barrier_on_a_dead_job_name_the_dead_job(self, store: Store) -> None:
+    def test_jobs_behind_a_barrier_on_a_dead_job_name_it(self, store: Store) -> None:
         kill(store, "dead", "other", "zz")
         store.enqueue(job("barrier", []))
         enqueue_many(store, MANY)
@@ -101,20 +101,20 @@ class Reasons:
         assert store.why("s0000").jobs[0] == "barrier"
         assert store.why("barrier").jobs == ("dead",)
 
-    def test_a_dead_job_that_somebody_further_ahead_waits_for_is_named_too(self, store: Store) -> None:
+    def test_dead_job_awaited_further_ahead_is_named_too(self, store: Store) -> None:
         kill(store, "dead", "doc", "a")
         store.enqueue(job("reader", claims=(claim("doc", "b", mode=SHARED),)))
         assert store.start() == ["reader"]
         store.enqueue(job("whole", ["doc"]), job("b", ["doc", "b"]))
         assert store.why("b").jobs == ("dead",)
 
-    def test_a_dead_job_that_is_in_nobodys_way_is_not_named(self, store: Store) -> None:
+    def test_dead_job_that_blocks_nobody_is_not_named(self, store: Store) -> None:
         kill(store, "dead", "doc", "a")
         store.enqueue(job("x", ["doc", "b"]), job("y", ["doc", "b"]), job("z", ["doc", "a"]))
         assert (store.why("y").kind, store.why("y").jobs) == (ReasonKind.PLACE, ("x",))
         assert (store.why("z").kind, store.why("z").jobs) == (ReasonKind.DEAD_HOLD, ("dead",))
 
-    def test_only_holders_in_a_mode_that_does_not_fit_are_named(self, store: Store) -> None:
+    def test_only_holders_in_a_conflicting_mode_are_named(self, store: Store) -> None:
         store.enqueue(
             job("w", ["doc", "w"]),
             *[job(f"r{n:02}", claims=(claim("doc", f"r{n:02}", mode=SHARED),)) for n in range(20)],
@@ -131,7 +131,7 @@ class Reasons:
         assert not pending.moving
         assert len(pending.reasons) == 100
 
-    def test_the_one_that_holds_is_found_below_jobs_of_the_same_section_that_are_not_due(self, store: Store) -> None:
+    def test_holder_is_found_below_delayed_jobs_of_its_section(self, store: Store) -> None:
         store.enqueue(job("held", ["doc", "a", "x"]))
         for first in range(0, 6_000, 500):
             later = [job(f"l{n:04}", ["doc", "a"], delay_ms=60_000) for n in range(first, first + 500)]
@@ -139,7 +139,7 @@ class Reasons:
         store.enqueue(job("whole", ["doc"]))
         assert store.why("whole").jobs == ("held",)
 
-    def test_the_one_that_holds_is_found_among_others_of_its_path_that_came_before(self, store: Store) -> None:
+    def test_holder_is_found_among_earlier_jobs_of_its_path(self, store: Store) -> None:
         store.enqueue(*[job(f"later{n:02}", ["doc"], delay_ms=60_000) for n in range(50)])
         store.enqueue(job("now", ["doc"]), job("next", ["doc"]))
         assert store.why("next").jobs == ("now",)

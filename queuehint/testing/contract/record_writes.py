@@ -189,7 +189,7 @@ class Amending:
         assert store.state("a") is FINISHED
         assert listed(store, user="v", states=(FINISHED,)) == "a"
 
-    def test_asked_for_as_it_was_first_it_is_the_same_job(self, store: Store) -> None:
+    def test_amended_job_is_recognised_by_its_first_spec(self, store: Store) -> None:
         first = job("a", user="u")
         store.enqueue(first)
         amend(store, "a", user="v")
@@ -200,7 +200,7 @@ class Amending:
         store.apply(op.Delete(("a",)))
         assert not store.enqueue(first).jobs[0].created
 
-    def test_new_service_of_a_record_that_is_over_leaves_its_time(self, store: Store) -> None:
+    def test_new_service_of_an_ended_record_keeps_its_expiry(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", service="s"))
         store.run()
         store.wait(DAY_MS // 2)
@@ -297,7 +297,7 @@ class Interim:
             update(store, "a", b"x" * (RESULT_BYTES_MAX + 1))
         assert update(store, "a", b"x" * RESULT_BYTES_MAX) is op.Verdict.DONE
 
-    def test_a_job_that_is_canceled_while_it_runs_has_no_result(self, store: Store) -> None:
+    def test_job_canceled_while_running_has_no_result(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start()
         update(store, "a", b"1")

@@ -37,7 +37,7 @@ class Reruns:
         assert (record.state, record.attempts) == (FINISHED, 1)
         assert [attempt.outcome for attempt in record.history] == ["retried", "finished", "finished"]
 
-    def test_the_only_attempt_of_a_finished_job_stays_in_its_history(self, store: Store) -> None:
+    def test_rerun_keeps_the_first_attempt_in_the_history(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.start()
         store.wait(5)
@@ -76,7 +76,7 @@ class Reruns:
         assert store.run() == ["b", "a"]
 
     @pytest.mark.parametrize("waits", [False, True])
-    def test_a_dead_job_keeps_the_place_it_holds_unless_it_waits(self, store: Store, waits: bool) -> None:
+    def test_dead_job_keeps_its_held_place_unless_it_waits(self, store: Store, waits: bool) -> None:
         store.enqueue(job("a"), job("dead", ["x"], after=["a"], on_dead="hold", max_attempts=1))
         store.start()
         store.finish("a")

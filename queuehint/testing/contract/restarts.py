@@ -92,7 +92,7 @@ class Restarts(Binding):
         store.wait(1_000)
         assert store.state("a") is QUEUED
 
-    def test_nothing_is_reaped_for_the_length_of_the_longest_lease_in_force(self, store: Store) -> None:
+    def test_restart_reaps_nothing_within_the_longest_lease(self, store: Store) -> None:
         store.enqueue(job("long"), job("short"), job("x", presence_ms=2_000, pool="@x"))
         assert store.start(1, lease_ms=90_000) == ["long"]
         assert store.start(1, lease_ms=1_000) == ["short"]
@@ -136,7 +136,7 @@ class Restarts(Binding):
             assert store.state("long") is STARTED
         assert store.renew("long", lease_ms=90_000) == [Verdict.DONE]
 
-    def test_a_lease_in_force_at_two_restarts_is_waited_for_after_each(self, store: Store) -> None:
+    def test_lease_in_force_at_two_restarts_is_awaited_after_each(self, store: Store) -> None:
         store.enqueue(job("long"), job("short"))
         assert store.start(1, lease_ms=90_000) == ["long"]
         for _ in range(3):

@@ -95,7 +95,7 @@ class Children:
                 store.apply(op.Enqueue((job("b"),), parent=parent))
         assert store.find("b") is None
 
-    def test_a_job_that_waits_for_its_children_frees_its_place_for_them(self, store: Store) -> None:
+    def test_parent_frees_its_place_while_it_awaits_children(self, store: Store) -> None:
         start_parent(store, "a", "b")
         assert store.start() == []
         store.await_children("p", "a", "b", result=b"1")
@@ -108,7 +108,7 @@ class Children:
 
     @pytest.mark.parametrize("how", [OutcomeKind.FAILED, OutcomeKind.DISCARDED])
     @pytest.mark.parametrize("on_child_failure", ["fail", "ignore"])
-    def test_a_child_that_does_not_finish_fails_its_parent_unless_it_is_ignored(
+    def test_unfinished_child_fails_its_parent_unless_ignored(
         self, store: Store, how: OutcomeKind, on_child_failure: str
     ) -> None:
         start_parent(store, "a", "b")
@@ -161,7 +161,7 @@ class Children:
         store.await_children("p", "child")
         assert store.states("p", "q") == "DEFERRED DEFERRED"
 
-    def test_a_child_that_waits_for_the_job_fails_it_for_good(self, store: Store) -> None:
+    def test_child_that_waits_for_its_job_fails_it_for_good(self, store: Store) -> None:
         for child in ("p", "b", "c"):
             store.enqueue(
                 *[
@@ -236,7 +236,7 @@ class Shared:
         assert store.apply(op.ListShared("n", "a:", "A")).keys == ("a:1", "a:10", "a:2")
         assert store.apply(op.ListShared("n", "a:", "b")).keys == store.apply(op.ListShared("n", "c")).keys == ()
 
-    def test_values_that_were_deleted_or_whose_time_is_over_are_not_listed(self, store: Store) -> None:
+    def test_deleted_or_expired_shared_values_are_not_listed(self, store: Store) -> None:
         for key, ttl_ms in (("a", 1_000), ("b", 2_000), ("c", 3_000)):
             store.apply(op.Push("n", key, b"1", ttl_ms))
         store.apply(op.Push("n", "c", b"", 0))
@@ -250,7 +250,7 @@ class Shared:
         store.wait(1_000)
         assert store.apply(op.ListShared("n")).keys == ("a",)
 
-    def test_a_page_ends_after_a_thousand_keys_that_were_looked_at(self, store: Store) -> None:
+    def test_page_of_shared_keys_ends_after_a_thousand_reads(self, store: Store) -> None:
         names = [f"k{number:04}" for number in range(1_100)]
         for name in names:
             store.apply(op.Push("n", name, b"1", 1 if name < "k1050" else DAY_MS))

@@ -30,7 +30,7 @@ class Revivals:
         store.wait(0)
         assert store.state("b2") is CANCELED
 
-    def test_a_revived_job_whose_needs_are_all_over_takes_its_place_at_once(self, store: Store) -> None:
+    def test_revived_job_without_open_dependencies_takes_its_place_at_once(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("x", max_attempts=1))
         store.enqueue(
             job("b", after=["a", Dependency("x", when="failure")], on_dependency_failure="cancel"),
@@ -61,7 +61,7 @@ class EdgesTold:
         assert (store.why("b").jobs, store.why("b").stuck) == (("a12", "a14"), True)
         assert str(store.why("b")) == "b is DEFERRED: waits for a redrive of a12, a14"
 
-    def test_why_and_the_record_count_all_that_a_job_still_waits_for(self, store: Store) -> None:
+    def test_why_and_record_count_all_open_dependencies(self, store: Store) -> None:
         ids = [f"a{number:02}" for number in range(15)]
         store.enqueue(*[job(each, max_attempts=1) for each in ids])
         store.enqueue(job("b", after=ids), job("later", after=ids[:3], delay_ms=60_000))
@@ -124,7 +124,7 @@ class EdgesTold:
         store.wait(0)
         assert (store.stats().states[QUEUED], store.stats().waiting_for_signals) == (3, 0)
 
-    def test_only_the_first_jobs_that_wait_are_looked_at_for_signals(self, store: Store) -> None:
+    def test_signal_count_covers_only_the_first_waiting_jobs(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.enqueue(*[job(f"b{n}", after=["a"]) for n in range(999)])
         store.enqueue(job("k", after=[signal_id("s")]), job("l", after=[signal_id("s")]))
@@ -132,7 +132,7 @@ class EdgesTold:
         store.cancel("b0")
         assert store.stats().waiting_for_signals == 2
 
-    def test_of_jobs_with_many_edges_only_4000_edges_are_looked_at_for_signals(self, store: Store) -> None:
+    def test_signal_count_covers_only_4000_edges(self, store: Store) -> None:
         ids = [str(number) for number in range(1000)]
         store.enqueue(*[job(each) for each in ids])
         for each, after in (("a", ids), ("b", ids), ("c", ids), ("d", ids[1:]), ("e", [*ids[1:], signal_id("s")])):

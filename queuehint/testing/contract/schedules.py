@@ -76,7 +76,7 @@ class Timetable:
         assert (schedule.spec, schedule.recurrence, schedule.next_ms) == (ALL_SAID, recurrence, 99)
         assert (schedule.is_paused, schedule.last_ms, schedule.last_id) == (False, None, None)
 
-    def test_one_that_asks_for_the_same_is_left_as_it_is(self, store: Store) -> None:
+    def test_equal_schedule_is_left_unchanged(self, store: Store) -> None:
         assert put(store)
         before = known(store)
         assert not put(store, due_ms=5)
@@ -95,7 +95,7 @@ class Timetable:
         assert after.next_ms == store.clock.now_ms() + 7
         assert (after.is_paused, after.last_ms, after.last_id) == (True, before.last_ms, "first")
 
-    def test_one_with_other_jobs_at_the_same_times_keeps_when_it_is_due(self, store: Store) -> None:
+    def test_schedule_with_new_jobs_keeps_its_due_time(self, store: Store) -> None:
         put(store)
         before = known(store)
         assert put(store, due_ms=7, spec=job("s", ["other"]))
@@ -106,7 +106,7 @@ class Timetable:
         assert put(store, due_ms=7, spec=job("s", ["third"]))
         assert (known(store).next_ms, known(store).is_paused) == (before.next_ms, True)
 
-    def test_one_that_is_due_stays_so_when_its_jobs_become_others(self, store: Store) -> None:
+    def test_due_schedule_stays_due_with_new_jobs(self, store: Store) -> None:
         put(store)
         store.clock.advance(ms=MINUTE)
         was_due = known(store)
@@ -124,7 +124,7 @@ class Timetable:
         assert put(store, due_ms=7, spec=job("s", ["other"]))
         assert known(store).next_ms == store.clock.now_ms() + 7
 
-    def test_one_that_has_come_to_its_end_is_not_due_again_for_other_jobs(self, store: Store) -> None:
+    def test_ended_schedule_is_not_due_again_for_new_jobs(self, store: Store) -> None:
         store.apply(op.PutSchedule("s", job("s"), EVERY_MINUTE, None))
         assert put(store, spec=job("s", ["other"]))
         assert known(store).next_ms is None
@@ -146,7 +146,7 @@ class Timetable:
         assert store.apply(op.ListSchedules("b", 1)).schedules[0].name == "b"
         assert get(store, "c") is None
 
-    def test_it_is_due_when_its_time_has_come_and_not_before(self, store: Store) -> None:
+    def test_schedule_is_due_exactly_at_its_time(self, store: Store) -> None:
         put(store)
         assert not store.exchange().due
         assert due(store) == []
@@ -199,9 +199,7 @@ class Timetable:
         assert behind(2, "e") == ["a"]
         assert behind(3, "a") == behind(4, "") == []
 
-    def test_the_next_time_something_is_due_is_told_and_one_that_waits_to_be_fired_is_not_in_it(
-        self, store: Store
-    ) -> None:
+    def test_next_due_time_excludes_schedules_that_wait_for_firing(self, store: Store) -> None:
         assert store.tick().next_ms is None
         put(store)
         put(store, "t", due_ms=2 * MINUTE)
@@ -222,7 +220,7 @@ class Timetable:
         store.clock.advance(ms=MINUTE)
         assert (store.exchange().due, due(store), store.tick().next_ms) == (False, [], None)
 
-    def test_one_that_has_come_to_its_end_stays_and_is_never_due(self, store: Store) -> None:
+    def test_ended_schedule_stays_and_is_never_due(self, store: Store) -> None:
         store.apply(op.PutSchedule("s", job("s"), EVERY_MINUTE, None))
         store.clock.advance(ms=10 * MINUTE)
         assert (store.exchange().due, due(store)) == (False, [])
@@ -244,7 +242,7 @@ class Timetable:
 class Firings:
     """Of all workers that fire a schedule at a due time, one succeeds; its jobs and the next due time are one step."""
 
-    def test_a_firing_enqueues_its_jobs_and_says_when_the_schedule_is_due_next(self, store: Store) -> None:
+    def test_firing_enqueues_its_jobs_and_sets_the_next_time(self, store: Store) -> None:
         put(store)
         store.clock.advance(ms=MINUTE)
         schedule = known(store)
@@ -271,7 +269,7 @@ class Firings:
         assert known(store) == after
         assert store.run() == ["a"]
 
-    def test_a_firing_of_a_schedule_that_was_changed_paused_or_dropped_meanwhile_is_refused(self, store: Store) -> None:
+    def test_firing_of_a_changed_paused_or_dropped_schedule_is_refused(self, store: Store) -> None:
         for change in (
             lambda: put(store, every_ms=1),
             lambda: store.apply(op.ChangeSchedule("s", "pause")),
@@ -307,7 +305,7 @@ class Firings:
         assert known(store) == schedule
         assert store.run() == ["taken"]
 
-    def test_a_job_that_is_there_already_is_the_one_that_was_fired(self, store: Store) -> None:
+    def test_firing_of_an_existing_job_returns_that_job(self, store: Store) -> None:
         put(store)
         store.clock.advance(ms=MINUTE)
         store.enqueue(job("a", key="k"))
@@ -315,7 +313,7 @@ class Firings:
         assert (found.id, found.created) == ("a", False)
         assert known(store).last_id == "a"
 
-    def test_firings_of_one_place_run_in_the_order_of_their_due_times(self, store: Store) -> None:
+    def test_firings_of_one_place_run_in_due_order(self, store: Store) -> None:
         put(store, due_ms=1)
         for number in range(4):
             store.clock.advance(ms=MINUTE)
@@ -398,7 +396,7 @@ def asleep(store: Store) -> threading.Thread:
 class ScheduleWaits:
     """A wait for work ends when a schedule is due."""
 
-    def test_a_sleeping_worker_is_woken_by_a_schedule_that_is_due_already(self, store: Store) -> None:
+    def test_due_schedule_wakes_a_sleeping_worker(self, store: Store) -> None:
         sleeper = asleep(store)
         put(store, due_ms=0)
         sleeper.join(3)

@@ -45,7 +45,7 @@ class LimitsOfJobs:
         store.finish("m1")
         assert store.start() == ["m3"]
 
-    def test_no_more_jobs_of_a_pool_start_in_a_time_than_its_limit(self, store: Store) -> None:
+    def test_pool_rate_bounds_the_starts_of_a_window(self, store: Store) -> None:
         store.enqueue(*of("t", "g1", "g2", "g3", pool="gpu"), *of("t", "d1", "d2"))
         limit_jobs(store, pool="gpu", rate=(2, 1000), burst=2)
         assert sorted(store.start(pools=("gpu", "default"))) == ["d1", "d2", "g1", "g2"]
@@ -59,7 +59,7 @@ class LimitsOfJobs:
         assert store.start(pools=("gpu",)) == ["g3"]
 
     @pytest.mark.parametrize("kind", ["failed", "snoozed", "released", "lost", "discarded", "unknown_task"])
-    def test_a_slot_of_a_task_is_free_once_however_a_job_stops(self, store: Store, kind: str) -> None:
+    def test_slot_of_a_task_is_freed_once_at_any_stop(self, store: Store, kind: str) -> None:
         store.enqueue(*of("mail", "1", "2", "3"))
         limit_jobs(store, task="mail", most=1)
         assert store.start() == ["1"]
@@ -69,7 +69,7 @@ class LimitsOfJobs:
         assert store.start() == []
         assert started(store) == [1]
 
-    def test_limits_of_a_path_a_task_and_a_pool_hold_together(self, store: Store) -> None:
+    def test_limits_of_path_task_and_pool_apply_together(self, store: Store) -> None:
         mails = [JobSpec(id=f"m{n}", task="mail", pool="gpu", claims=(Claim(("a", str(n))),)) for n in range(9)]
         others = [JobSpec(id=f"o{n}", task="other", pool="gpu", claims=(Claim(("a", f"o{n}")),)) for n in range(4)]
         store.enqueue(*mails, *others, *of("mail", "free1", "free2"))
@@ -88,7 +88,7 @@ class LimitsOfJobs:
             store.start(pools=("gpu", "default"))
         assert len(done) == 15
 
-    def test_a_job_that_its_task_stops_leaves_the_slot_of_its_path_to_the_next(self, store: Store) -> None:
+    def test_job_blocked_by_its_task_leaves_the_path_slot(self, store: Store) -> None:
         both = JobSpec(id="both", task="mail", claims=(Claim(("a", "0")),))
         store.enqueue(job("a", ["a", "1"]), *of("mail", "m"), both, job("next", ["a", "2"]))
         limit(store, "a", most=1)
@@ -102,7 +102,7 @@ class LimitsOfJobs:
         store.finish("next")
         assert store.start() == ["both"]
 
-    def test_jobs_that_conflict_keep_their_order_under_the_limit_of_a_task(self, store: Store) -> None:
+    def test_conflicting_jobs_keep_their_order_under_a_task_limit(self, store: Store) -> None:
         limit_jobs(store, task="mail", most=1)
         first = JobSpec(id="1", task="mail", claims=(Claim(("x",)),))
         second = JobSpec(id="2", task="other", claims=(Claim(("x", "y")),))
@@ -112,7 +112,7 @@ class LimitsOfJobs:
         store.finish("0")
         assert store.run() == ["1", "2"]
 
-    def test_parked_jobs_of_a_task_are_released_by_rank_then_in_order_of_enqueue(self, store: Store) -> None:
+    def test_parked_jobs_of_a_task_leave_by_rank_then_enqueue(self, store: Store) -> None:
         limit_jobs(store, task="mail", most=1)
         store.enqueue(*of("mail", "1", "2", "3"), *of("mail", "4", priority=5))
         assert store.start(limit=1) == ["4"]
@@ -137,7 +137,7 @@ class LimitsOfJobs:
         store.enqueue(*of("mail", "6", "7"))
         assert store.start() == ["6", "7"]
 
-    def test_a_path_a_task_and_a_pool_of_one_name_have_limits_of_their_own(self, store: Store) -> None:
+    def test_path_task_and_pool_of_one_name_have_separate_limits(self, store: Store) -> None:
         store.apply(SetLimit(Limit(path=None, max_pending=1)))
         for name in ("a", "t:a"):
             for kinds in ({"pool": name}, {"task": name}, {"path": tuple(name.split(":"))}):
@@ -172,7 +172,7 @@ class LimitsOfJobs:
         assert store.start(pools=("p", "q")) == ["4"]
 
     @pytest.mark.parametrize("kind", ["task", "pool"])
-    def test_no_more_jobs_of_a_task_or_a_pool_are_unfinished_than_its_limit(self, store: Store, kind: str) -> None:
+    def test_max_pending_bounds_unfinished_jobs_of_task_and_pool(self, store: Store, kind: str) -> None:
         store.enqueue(*of("x", "1", pool="x"), *of("other", "o1"))
         assert limit_jobs(store, **{kind: "x"}, max_pending=3)
         placed = JobSpec(id="2", task="x", pool="x", claims=(Claim(("a",)), Claim(("b",))))
@@ -198,7 +198,7 @@ class LimitsOfJobs:
         assert store.unlimit(None, **{kind: "x"})
         store.enqueue(*of("x", "6", "7", pool="x"))
 
-    def test_jobs_of_all_states_are_counted_when_a_limit_is_set(self, store: Store) -> None:
+    def test_new_limit_counts_jobs_of_all_states(self, store: Store) -> None:
         store.enqueue(*of("x", *[f"done{at}" for at in range(40)]))
         store.finish(*store.start())
         store.enqueue(*of("x", *[f"runs{at}" for at in range(3)]))
@@ -208,7 +208,7 @@ class LimitsOfJobs:
         limit_jobs(store, task="x", max_pending=1)
         assert [state.pending for state in store.apply(ListLimits()).limits] == [3 + 40 + 2]
 
-    def test_unfinished_jobs_of_a_task_are_counted_through_all_that_becomes_of_them(self, store: Store) -> None:
+    def test_unfinished_jobs_of_a_task_are_counted_through_all_moves(self, store: Store) -> None:
         def pending() -> int | None:
             return store.apply(ListLimits()).limits[0].pending
 
@@ -244,7 +244,7 @@ class LimitsOfJobs:
         assert limit_jobs(store, task="mail", most=2, max_pending=100)
         assert pending() == 2, "another number of running jobs changes no count of waiting ones"
 
-    def test_parts_of_a_flow_count_for_their_task_as_they_come(self, store: Store) -> None:
+    def test_parts_of_a_flow_count_for_their_task_at_once(self, store: Store) -> None:
         def pending() -> int | None:
             return store.apply(ListLimits()).limits[0].pending
 
@@ -280,7 +280,7 @@ class LimitsOfJobs:
             store.unlimit(("x",), task="a")
         assert not store.apply(ListLimits()).limits
 
-    def test_jobs_of_a_pool_that_wait_for_its_limit_move_by_themselves(self, store: Store) -> None:
+    def test_jobs_that_wait_for_a_pool_limit_are_moving(self, store: Store) -> None:
         store.enqueue(*of("t", "1", "2"), *at("a", 2))
         limit_jobs(store, pool="default", rate=(1, 60_000))
         store.finish(*store.start())

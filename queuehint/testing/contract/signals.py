@@ -54,7 +54,7 @@ def leave(store: Store, *awaited: str, id: str = "j") -> None:
 class Signals:
     """A job waits for a signal by an edge; the signal is given by whoever knows."""
 
-    def test_a_job_may_wait_for_a_signal_that_is_not_there(self, store: Store) -> None:
+    def test_job_may_wait_for_a_missing_signal(self, store: Store) -> None:
         store.enqueue(job("j", ["x"], after=[S]), job("behind", ["x"]))
         assert store.find(S) is None
         assert store.states("j", "behind") == "DEFERRED QUEUED"
@@ -114,7 +114,7 @@ class Signals:
         with pytest.raises(DuplicateJobError):
             store.enqueue(signal_spec("s", b"3", 1000))
 
-    def test_a_signal_is_kept_as_long_as_a_job_may_still_read_it(self, store: Store) -> None:
+    def test_signal_is_kept_while_jobs_may_read_it(self, store: Store) -> None:
         store.enqueue(job("j", after=[S]))
         give(store, kept_ms=1000)
         store.wait(DAY_MS)
@@ -140,7 +140,7 @@ class Signals:
         assert store.start() == []
         assert store.states("j", W) == "DEFERRED DEFERRED"
 
-    def test_why_names_the_signal_and_how_long_it_is_waited_for(self, store: Store) -> None:
+    def test_why_names_the_signal_and_its_timeout(self, store: Store) -> None:
         waiting(store)
         until_ms = store.clock.now_ms() + 1000
         for waits, awaited in (("j", W), (W, S)):
@@ -219,12 +219,12 @@ class Signals:
         assert store.apply(op.Fetch("j", store.grants["j"].token, (W,))).results == ((FINISHED, b"7"),)
 
     @pytest.mark.parametrize("then", ENDS)
-    def test_a_wait_for_one_that_was_given_is_over_at_once(self, store: Store, then: str) -> None:
+    def test_wait_for_a_given_signal_ends_at_once(self, store: Store, then: str) -> None:
         give(store, b"7")
         waiting(store, then)
         assert (store.state("j"), store.state(W), store.record(W).result) == (QUEUED, FINISHED, b"7")
 
-    def test_of_a_signal_and_the_end_of_a_wait_at_one_time_one_counts(self, store: Store) -> None:
+    def test_signal_and_timeout_at_one_time_count_once(self, store: Store) -> None:
         waiting(store, "run")
         store.advance(1000)
         give(store)
@@ -235,7 +235,7 @@ class Signals:
         store.wait(DAY_MS // 2)
         assert store.record(W).result == result
 
-    def test_a_job_that_failed_for_want_of_a_signal_says_so(self, store: Store) -> None:
+    def test_job_failed_without_its_signal_reports_so(self, store: Store) -> None:
         waiting(store)
         store.enqueue(job("next", after=["j"], on_dependency_failure="cancel"))
         store.wait(1000)
@@ -276,7 +276,7 @@ class Signals:
         give(store)
         assert sorted(store.run()) == ["j", "k"]
 
-    def test_a_wait_of_a_job_that_is_canceled_before_it_is_bound_ends(self, store: Store) -> None:
+    def test_wait_of_a_job_canceled_before_its_binding_ends(self, store: Store) -> None:
         store.enqueue(job("a"))
         store.cancel("a")
         store.stage("p", wait_spec("s", "j", None), job("j", after=[W, Dependency("a", data=True)]))
@@ -302,7 +302,7 @@ class Signals:
         give(store)
         assert store.run() == ["j"]
 
-    def test_a_job_that_an_edge_fails_before_it_is_bound_to_all_needs_nothing_any_more(self, store: Store) -> None:
+    def test_job_failed_by_an_edge_before_binding_needs_nothing(self, store: Store) -> None:
         store.enqueue(job("a"), job("b", max_attempts=1))
         store.stage("p", job("j", after=["a"]))
         assert store.depend("p", "j", 1, Dependency("b", "must"))

@@ -32,12 +32,12 @@ def running_at(store: Store, *path: str, each: bool = False) -> int | None:
 class Slots:
     """A limit counts each job that runs at or below its path, once."""
 
-    def test_the_limit_of_the_root_counts_every_job_with_a_place(self, store: Store) -> None:
+    def test_limit_of_the_root_counts_every_placed_job(self, store: Store) -> None:
         store.enqueue(*at("a", 2), *at("b", 2), job("free"))
         limit(store, most=1)
         assert store.start() == ["a0", "free"]
 
-    def test_each_child_of_a_path_may_have_a_limit_of_its_own(self, store: Store) -> None:
+    def test_each_child_of_a_path_may_have_its_own_limit(self, store: Store) -> None:
         store.enqueue(*at("t:a", 3), *at("t:b", 2), job("whole", ["t"]), job("a", ["t", "a"]))
         limit(store, "t", most=1, each=True)
         assert store.start() == ["t:a0", "t:b0"]
@@ -62,7 +62,7 @@ class Slots:
         limit(store, most=1)
         assert store.run(10) == ["1", "2", "3", "other"]
 
-    def test_parked_jobs_are_released_by_rank_then_in_order_of_enqueue(self, store: Store) -> None:
+    def test_parked_jobs_leave_by_rank_then_enqueue(self, store: Store) -> None:
         store.enqueue(*at("a", 2), job("urgent", ["a", "u"], priority=9))
         limit(store, "a", most=1)
         assert store.start() == ["urgent"]
@@ -72,7 +72,7 @@ class Slots:
         store.finish("urgent")
         assert store.run() == ["later", "a0", "a1"]
 
-    def test_a_canceled_job_that_runs_keeps_its_slot_until_it_has_ended(self, store: Store) -> None:
+    def test_canceled_running_job_keeps_its_slot_until_its_end(self, store: Store) -> None:
         store.enqueue(*at("a", 2))
         limit(store, "a", most=1)
         store.start()
@@ -81,7 +81,7 @@ class Slots:
         store.settle("a0", OutcomeKind.RELEASED)
         assert store.start() == ["a1"]
 
-    def test_a_slot_is_free_while_a_job_waits_for_its_children(self, store: Store) -> None:
+    def test_slot_is_free_while_a_job_awaits_its_children(self, store: Store) -> None:
         store.enqueue(*at("a", 2))
         limit(store, "a", most=1)
         assert store.start() == ["a0"]
@@ -141,7 +141,7 @@ class Rates:
     """A rate lets no more start in any window of its time than it says, a bucket no more than it has tokens for."""
 
     @pytest.mark.parametrize("tokens", [7, 100])
-    def test_no_window_of_its_time_has_more_starts_than_a_rate_says(self, store: Store, tokens: int) -> None:
+    def test_rate_bounds_the_starts_of_every_window(self, store: Store, tokens: int) -> None:
         store.enqueue(*at("a", 5 * tokens))
         limit(store, "a", rate=(tokens, 500))
         starts = []
@@ -153,7 +153,7 @@ class Rates:
         # Each window is used up: its first starts come again as soon as they may.
         assert len(starts) >= 3 * tokens - 1
 
-    def test_a_start_counts_its_whole_time_while_earlier_ones_count_no_more(self, store: Store) -> None:
+    def test_start_counts_its_whole_window_after_earlier_ones_expired(self, store: Store) -> None:
         store.enqueue(*at("a", 9))
         limit(store, "a", rate=(4, 1000))
         assert store.start(limit=1) == ["a0"]
@@ -164,7 +164,7 @@ class Rates:
         store.wait(500)
         assert store.start() == ["a5", "a6", "a7"]
 
-    def test_of_many_tokens_the_starts_of_one_part_of_the_time_count_from_the_last(self, store: Store) -> None:
+    def test_starts_of_large_buckets_count_by_parts_of_the_window(self, store: Store) -> None:
         store.enqueue(*at("a", 130))
         limit(store, "a", rate=(65, 6400))
         assert store.start(limit=1) == ["a0"]

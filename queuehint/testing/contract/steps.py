@@ -29,13 +29,13 @@ class Steps:
         assert store.start() == ["a"]
         assert store.exchange(store.outcome("a"), pools=(), limit=5).verdicts == (op.Verdict.DONE,)
 
-    def test_a_settlement_goes_before_a_lease_that_ends_at_the_same_time(self, store: Store) -> None:
+    def test_settlement_takes_precedence_over_a_lease_that_ends_simultaneously(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]))
         store.start(lease_ms=1000)
         store.advance(1000)
         assert store.settle("a") is op.Verdict.DONE
 
-    def test_a_job_that_is_due_takes_its_place_before_one_that_comes_in_the_same_step(self, store: Store) -> None:
+    def test_due_job_precedes_jobs_enqueued_in_the_same_step(self, store: Store) -> None:
         store.enqueue(job("due", ["x"], delay_ms=1000))
         store.advance(1000)
         store.enqueue(job("new", ["x"]))
@@ -197,7 +197,7 @@ class Bounds:
 class PausedPlaces:
     """A pause holds back what has a place at or below its path, until it is undone."""
 
-    def test_a_pause_stops_starts_at_and_below_its_path_and_keeps_places(self, store: Store) -> None:
+    def test_pause_stops_starts_at_and_below_its_path(self, store: Store) -> None:
         store.enqueue(
             job("at", ["a", "b"]),
             job("below", ["a", "b", "c"]),
@@ -226,14 +226,14 @@ class PausedPlaces:
         store.resume("x")
         assert store.run() == ["a", "b"]
 
-    def test_a_pause_of_the_root_stops_every_job_that_has_a_place(self, store: Store) -> None:
+    def test_pause_of_the_root_stops_every_placed_job(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]), job("none"))
         store.pause()
         assert store.run() == ["none"]
         store.resume()
         assert store.run() == ["a"]
 
-    def test_a_paused_job_may_be_canceled_or_expire_and_is_offered_no_more(self, store: Store) -> None:
+    def test_paused_job_may_be_canceled_or_expire(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]), job("b", ["y"], start_within_ms=10))
         store.pause()
         assert store.start() == []

@@ -177,7 +177,7 @@ class StoredSteps:
         assert len(store.fetch_steps("a", token).steps) == STEPS_MAX
         assert [step.name for step in record.steps][-2:] == ["s998", "last"]
 
-    def test_the_steps_of_a_job_take_so_many_bytes_and_no_more(self, store: Store) -> None:
+    def test_steps_of_a_job_are_bounded_in_bytes(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1))
         token = start(store)
         largest = STEP_BYTES_MAX - 4

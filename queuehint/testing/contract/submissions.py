@@ -44,7 +44,7 @@ class Submissions:
             ({"run_in_ms": 1}, 1),
         ],
     )
-    def test_a_job_with_a_time_ahead_waits_for_it_and_any_other_is_queued(
+    def test_job_with_a_future_time_waits_and_others_are_queued(
         self, store: Store, fields: dict[str, Any], ahead_ms: int | None
     ) -> None:
         if "run_in_ms" in fields:
@@ -58,7 +58,7 @@ class Submissions:
         store.wait(1)
         assert store.run() == ["a"]
 
-    def test_jobs_due_at_the_same_time_take_their_places_in_order_of_enqueue(self, store: Store) -> None:
+    def test_jobs_due_together_take_places_in_enqueue_order(self, store: Store) -> None:
         store.enqueue(job("b", ["x"], delay_ms=1000), job("a", ["x"], run_at_ms=store.began_ms + 1000))
         store.wait(1000)
         assert store.run() == ["b", "a"]
@@ -90,7 +90,7 @@ class AllOrNothing:
             (job("a", ["x"], arguments=b'"new"', priority=5, max_attempts=9), ("arguments", "priority", "policy")),
         ],
     )
-    def test_the_same_id_with_other_content_is_refused_naming_fields_never_values(
+    def test_repeated_id_with_changed_content_is_refused_without_values(
         self, store: Store, other: JobSpec, fields: tuple[str, ...]
     ) -> None:
         store.enqueue(job("a", ["x"], arguments=b'"old"'))
@@ -124,19 +124,19 @@ class AllOrNothing:
             store.enqueue(*jobs)
         assert store.everything() == before
 
-    def test_a_key_taken_within_the_submission_refuses_it_as_a_whole(self, store: Store) -> None:
+    def test_key_taken_within_a_submission_refuses_it_whole(self, store: Store) -> None:
         with pytest.raises(DuplicateJobError) as caught:
             store.enqueue(job("a", key="k"), job("b", key="k", on_conflict="reject"))
         assert (caught.value.job_id, caught.value.key) == ("a", "k")
         assert store.stats().enqueued == 0
 
-    def test_a_thousand_jobs_are_one_submission_and_one_more_is_too_many(self, store: Store) -> None:
+    def test_submission_accepts_a_thousand_jobs_and_no_more(self, store: Store) -> None:
         store.enqueue(*[job(str(number)) for number in range(1000)])
         with pytest.raises(InvalidJobError, match="jobs: 1001 in one operation, limit 1000"):
             store.enqueue(*[job(f"x{number}") for number in range(1001)])
         assert store.stats().enqueued == 1000
 
-    def test_sixteen_thousand_gates_are_one_submission_and_one_more_is_too_many(self, store: Store) -> None:
+    def test_submission_accepts_sixteen_thousand_gates_and_no_more(self, store: Store) -> None:
         claims = [tuple(claim(*["d"] * 62, f"{number}-{each}") for each in range(10)) for number in range(25)]
         jobs = [job(str(number), claims=one) for number, one in enumerate(claims)]
         store.enqueue(*jobs)
@@ -147,7 +147,7 @@ class AllOrNothing:
 class ClosedPaths:
     """A closed path takes no new jobs at or below it."""
 
-    def test_a_closed_path_refuses_new_jobs_at_and_below_it_until_it_is_reopened(self, store: Store) -> None:
+    def test_closed_path_refuses_new_jobs_until_reopened(self, store: Store) -> None:
         store.enqueue(job("a", ["doc", "x"]))
         assert store.apply(Close(("doc",))).changed is True
         assert store.apply(Close(("doc",))).changed is False

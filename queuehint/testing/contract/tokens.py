@@ -63,7 +63,7 @@ class Tokens(Binding):
             assert store.say(name, store.grants[name].token, ("here",)) is Verdict.DONE
         store.finish(*names)
 
-    def test_a_caller_that_waits_past_the_end_of_a_count_keeps_its_place(self, store: Store) -> None:
+    def test_caller_that_waits_past_the_counter_limit_keeps_its_place(self, store: Store) -> None:
         self.near_the_end(store, left=1)
         callers = [job(f"x{n}", presence_ms=10_000, pool=f"@{n}") for n in range(3)]
         tokens = [store.enqueue(caller).jobs[0].presence_token or 0 for caller in callers]
@@ -73,7 +73,7 @@ class Tokens(Binding):
             (grant,) = store.apply(Exchange(caller.pool, (), (caller.pool,), 1, 10_000)).grants
             assert grant.token > token
 
-    def test_an_old_grant_settles_nothing_past_the_end_of_a_count(self, store: Store) -> None:
+    def test_old_grant_settles_nothing_past_the_counter_limit(self, store: Store) -> None:
         self.near_the_end(store, left=1)
         store.enqueue(job("a"))
         store.start()
@@ -83,7 +83,7 @@ class Tokens(Binding):
         assert store.exchange(old).verdicts == (Verdict.LOST,)
         store.finish("a")
 
-    def test_the_end_of_a_count_puts_off_the_end_of_no_lease(self, store: Store) -> None:
+    def test_counter_limit_delays_the_end_of_no_lease(self, store: Store) -> None:
         self.near_the_end(store, left=1)
         store.enqueue(job("before"), job("past"))
         assert store.start(1, lease_ms=30_000) == ["before"]

@@ -61,7 +61,7 @@ def lines(store: Store, path: Path = (), depth: int = 64, **fields: Any) -> list
 class TreePages:
     """`Tree` answers children in pages, in order of their names; what is cut has a cursor."""
 
-    def test_children_come_in_pages_in_order_of_their_names_as_a_path_key_writes_them(self, store: Store) -> None:
+    def test_children_come_in_pages_in_path_key_order(self, store: Store) -> None:
         for number, name in enumerate(NAMES):
             hints = ([name], [name, "x"], [name, "y"])
             store.enqueue(*[job(f"{number}-{n}", hints[n]) for n in range(3) if number % 3 != n])
@@ -77,7 +77,7 @@ class TreePages:
             behind = [child.path_key for child in store.apply(Tree((), 1, name)).children]
             assert behind == keys[number + 1 :]
 
-    def test_a_place_that_stays_is_in_one_page_whatever_comes_and_goes(self, store: Store) -> None:
+    def test_stable_place_is_in_one_page_despite_changes(self, store: Store) -> None:
         store.enqueue(*[job(name, ["doc", name]) for name in "bdfhj"])
         store.start()
         first = store.apply(Tree(("doc",), 1, None, 2))
@@ -107,7 +107,7 @@ class TreePages:
         (child,) = store.apply(Tree((), 3)).children
         assert (child.after, len(child.children[0].children), child.children[0].after) == ("-", 998, "x1")
 
-    def test_a_place_without_room_for_its_children_has_the_cursor_of_its_first(self, store: Store) -> None:
+    def test_place_without_room_for_children_has_their_first_cursor(self, store: Store) -> None:
         store.enqueue(*spread("a", [(f"{n:04}",) for n in range(999)]), job("z", ["z", "1"]))
         last = store.apply(Tree((), 2)).children[-1]
         assert (last.path_key, last.children, last.after) == ("z", (), "")
@@ -131,7 +131,7 @@ class TreePages:
 class LongestLines:
     """`ListLines` finds the places where jobs wait, the longest lines first."""
 
-    def test_places_come_by_the_length_of_their_lines_then_by_their_keys(self, store: Store) -> None:
+    def test_places_come_by_line_length_then_key(self, store: Store) -> None:
         store.enqueue(
             *[job(f"a{n}", ["doc1"]) for n in range(4)],
             *[job(f"b{n}", ["doc2", "intro"]) for n in range(5)],
@@ -150,7 +150,7 @@ class LongestLines:
         assert lines(store, ("doc2",), depth=1) == [("doc2:intro", 4), ("doc2:notes", 2)]
         assert lines(store, ("doc1",)) == lines(store, ("nowhere",)) == []
 
-    def test_a_line_is_counted_where_it_stands_whatever_its_jobs_claim(self, store: Store) -> None:
+    def test_line_is_counted_at_its_place_whatever_jobs_claim(self, store: Store) -> None:
         store.enqueue(
             job("a", ["doc"]),
             job("b", ["doc", "a", "1"]),

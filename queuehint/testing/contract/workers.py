@@ -31,7 +31,7 @@ class KnownWorkers:
     .. versionadded:: 1.0.0
     """
 
-    def test_all_that_a_worker_says_is_told_with_since_when_it_is_known(self, store: Store) -> None:
+    def test_worker_facts_are_reported_with_their_age(self, store: Store) -> None:
         told = {"pools": ("b", "a"), "users": ("ann", None), "steal": ("bob",), "version_name": "v 1"}
         assert announce(store, "w", running=2, **told) is op.Verdict.DONE
         began_ms = store.clock.now_ms()
@@ -59,7 +59,7 @@ class KnownWorkers:
         assert announce(store, "a", gone=True) is op.Verdict.UNKNOWN
         assert names(store) == ["b"]
 
-    def test_a_worker_that_is_silent_for_a_minute_is_known_no_more(self, store: Store) -> None:
+    def test_worker_silent_for_a_minute_is_forgotten(self, store: Store) -> None:
         announce(store, "a")
         store.wait(op.WORKER_SEEN_MS)
         assert names(store) == ["a"]
@@ -115,7 +115,7 @@ class KnownWorkers:
         store.apply(op.Exchange("w", limit=1))
         assert names(store) == []
 
-    def test_one_too_many_takes_the_place_of_the_one_that_was_silent_for_longest(self, store: Store) -> None:
+    def test_excess_worker_replaces_the_longest_silent_one(self, store: Store) -> None:
         announce(store, "b")
         announce(store, "a")
         for number in range(op.WORKERS_MAX - 3):

@@ -174,7 +174,7 @@ class WrongValues:
         _refuse(store, random.Random(1).sample(wrong, SAMPLE))
 
     @pytest.mark.nightly
-    def test_whatever_a_field_does_not_name_is_refused_and_nothing_has_changed(self, store: Store) -> None:
+    def test_malformed_fields_at_length_are_refused_and_change_nothing(self, store: Store) -> None:
         _refuse(store, list(wrong_operations()))
 
     @pytest.mark.parametrize("token", [None, "1", b"", "garbage", 1.0])
