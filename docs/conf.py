@@ -99,6 +99,7 @@ def show_defaults(
     if signature and attrs.has(found):
         fields = attrs.fields_dict(found)
         signature = ATTRS_DEFAULT.sub(lambda default: repr(fields[default[1]].default), signature)
+        signature = signature.replace("=NOTHING", "=...")  # A default that is made for each value.
     return signature, returns
 
 
