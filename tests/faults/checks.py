@@ -76,6 +76,11 @@ def finished(grant: Grant) -> Outcome:
     return Outcome(job_id=grant.spec.id, token=grant.token, kind=OutcomeKind.FINISHED)
 
 
+def exchange(store: Any, worker: str, *outcomes: Outcome, limit: int = 0) -> Any:
+    """Settle jobs, and claim others; return the reply."""
+    return store.call_sync(op.Exchange(worker, outcomes, limit=limit))
+
+
 def figures(row: str, **numbers: object) -> None:
     """Put down what a test has measured: for people, and for the file that QUEUEHINT_FIGURES names."""
     line = json.dumps({"row": row, **numbers}, default=str)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from statistics import median
 
 import psycopg
 import pytest
 
+from queuehint.backends.postgres.journal import connection as connection_module
 from queuehint.backends.postgres.journal.journal import PostgresJournal
 from queuehint.errors import BackendDeniedError, BackendFullError, BackendUnavailableError, OutcomeUnknownError
 from queuehint.testing.driver import job
+from tests.postgres_archives import SmallLogServer
 from tests.postgres_servers import SmallServer, may_mount
 from tests.postgres_store import PUT, Caller, Place, open_place
 from tests.support import until_sync
@@ -60,6 +62,44 @@ def fill_up(caller: Caller) -> list[str]:
         except BackendFullError:
             return [f"{each}" for each in range(number)]
     raise AssertionError("there is always room")
+
+
+@pytest.mark.nightly
+def test_full_disk_of_the_log_loses_nothing_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server goes down, and cannot come back before there is room."""
+    if not may_mount():
+        pytest.skip("this user may not mount a file system")
+    monkeypatch.setattr(connection_module, "PATIENCE_S", 3.0)
+    with SmallLogServer() as server, open_place(server) as place:
+        caller = place.caller()
+        caller.enqueue(job("running", ["d"]))
+        assert caller.start() == ["running"]
+        server.fill()
+        with suppress(psycopg.Error):
+            server.run("SELECT pg_switch_wal()")
+        written: list[str] = []
+        with pytest.raises((BackendUnavailableError, OutcomeUnknownError)):
+            for number in range(1_000):
+                caller.enqueue(job(f"{number}", ["d"], arguments=bytes(60_000)))
+                written.append(f"{number}")
+        server.empty()
+        until_sync(lambda: is_enqueued(caller, "after"), "changes are taken again")
+        caller.finish("running")
+        assert all(caller.find(job_id) is not None for job_id in (*written, "running", "after"))
+        ran: list[str] = []
+        while started := caller.start():
+            caller.finish(*started)
+            ran += started
+        unknown = [str(len(written))] if str(len(written)) in ran else []
+        assert ran == [*written, *unknown, "after"]
+
+
+def is_enqueued(caller: Caller, job_id: str) -> bool:
+    """Return whether a job is enqueued by now; it is asked for again and again."""
+    with suppress(BackendUnavailableError, OutcomeUnknownError):
+        caller.enqueue(job(job_id, ["d"]))
+        return True
+    return False
 
 
 # --- rights that come and go ------------------------------------------------------------------------------------------

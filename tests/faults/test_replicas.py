@@ -13,8 +13,11 @@ import psycopg
 import pytest
 
 from queuehint import JobHandle, JobState, Scheduler
+from queuehint import operations as op
+from queuehint.backends.journal import opening as opening_module
 from queuehint.backends.journal.leading import LOST
 from queuehint.errors import BackendUnavailableError, JobNotFoundError
+from tests.faults import checks
 from tests.faults.doing import Caller, Ran, Running, Writer, doing
 from tests.postgres_servers import PostgresServer, Replica
 from tests.prefork import start
@@ -195,6 +198,37 @@ def test_leader_left_on_the_old_primary_becomes_a_guest(pair: Pair) -> None:
     sched.jobs["edit"].enqueue_sync("d", 4)
     other.drain_sync(run=True)
     assert pair.ran == [("d", n) for n in range(5)]
+
+
+@pytest.mark.nightly
+def test_two_primaries_grant_one_job_and_one_end_counts(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both run it; the outcome of the history that is gone is refused, though it was granted as often there."""
+    sched = pair.scheduler()
+    for n in range(3):
+        sched.jobs["edit"].enqueue_sync("d", n)
+    pair.replica.catch_up()
+    pair.replica.lag()
+    pair.replica.promote()
+    pair.replica.run("UPDATE queuehint.leader SET expires_at = '-infinity'")
+    pair.proxies.reverse()
+    monkeypatch.setattr(opening_module, "_process", "of another process")
+    other = pair.scheduler()
+    exchanges = [checks.exchange(each.backend, name, limit=1) for each, name in ((sched, "w1"), (other, "w2"))]
+    [gone], [kept] = [exchange.grants for exchange in exchanges]
+    assert gone.spec.id == kept.spec.id
+    mine = pair.commit(sched, "d", 9)
+    assert mine.state_sync() is JobState.QUEUED
+    pair.primary.stop(signal.SIGQUIT)
+    pair.primary = pair.replica
+    until_sync(lambda: sched.stats_sync() == other.stats_sync(), "it is a guest")
+    for each in (sched, other):
+        assert checks.exchange(each.backend, "w1", checks.finished(gone)).verdicts == (op.Verdict.LOST,)
+        with pytest.raises(JobNotFoundError):
+            each.get_sync(mine.id)
+    assert checks.exchange(sched.backend, "w2", checks.finished(kept)).verdicts == (op.Verdict.DONE,)
+    pair.commit(other, "d", 3)
+    other.drain_sync(run=True)
+    assert pair.ran == [("d", n) for n in range(1, 4)]
 
 
 @pytest.mark.nightly

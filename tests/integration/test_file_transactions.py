@@ -21,6 +21,7 @@ import pytest
 from sqlalchemy import text
 
 from queuehint import Claim, Flow, JobState, Scheduler
+from queuehint import operations as op
 from queuehint.backends.journal.guests import guest as guest_module
 from queuehint.backends.sqlite import bell as bell_module
 from queuehint.backends.sqlite.bell import bell_path, ring
@@ -40,6 +41,7 @@ from queuehint.errors import (
 from queuehint.testing import drain_sync, on_memory, relay_now, relay_now_sync
 from queuehint.testing.relaying import inbox_of
 from tests.commands import CliRunner
+from tests.faults.checks import exchange, finished
 from tests.file_doors import (
     FILE_APPS,
     Aiosqlite,
@@ -820,6 +822,28 @@ def test_leader_with_a_repeatedly_replaced_journal_is_awaited(
     place.save.enqueue_sync("d2")
     place.sched.drain_sync(run=True)
     assert place.ran == [("d2", 0)]
+
+
+def test_lease_of_a_replaced_journal_ends_nothing(place: Place, tmp_path: Path) -> None:
+    """The same process grants the job again after a backup is put back: under another token."""
+    copy = tmp_path / "copy.db"
+    job = place.save.enqueue_sync("d1", 1)
+    backend = place.sched.backend
+    tokens: list[int] = []
+    with contextlib.closing(sqlite3.connect(place.path)) as db, contextlib.closing(sqlite3.connect(copy)) as kept:
+        db.backup(kept)
+        for _ in range(3):
+            [grant] = exchange(backend, "w", limit=1).grants
+            assert grant.spec.id == job.id
+            tokens.append(grant.token)
+            kept.backup(db)
+            until_sync(lambda: place.sched.get_sync(job.id).state is JobState.QUEUED, "the leader has noticed")
+    [grant] = exchange(backend, "w", limit=1).grants
+    assert tokens == sorted({*tokens}) and grant.token > tokens[-1]
+    for token in tokens:
+        answer = exchange(backend, "w", finished(attrs.evolve(grant, token=token)))
+        assert answer.verdicts == (op.Verdict.LOST,)
+    assert exchange(backend, "w", finished(grant)).verdicts == (op.Verdict.DONE,)
 
 
 def test_backup_older_than_the_last_snapshot_takes_effect(place: Place, tmp_path: Path) -> None:

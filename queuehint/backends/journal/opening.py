@@ -83,6 +83,8 @@ class OpenedStore(LocalBackend):
         """It leads for others, and leaves the lead to nobody."""
         self.leaves_lead = options.leaves_lead
         """Another process leads for this one, and has the lead whenever it can, also if this one runs jobs."""
+        self._token = 0
+        """The newest token of the journal as this process has known it; it stays when the journal goes back."""
         self._leaves_until_s = 0.0
         """Until when the lead is left to that one, since nobody led."""
         self._is_wanted = False
@@ -231,6 +233,7 @@ class OpenedStore(LocalBackend):
             raise
         with self._lock:
             self.engine, self._answers = found.engine, found.answers
+            self._token = max(self._token, found.engine.token)
             self._is_open = True
             self._waiting.call_all()
         if found.is_of_others:
@@ -250,10 +253,16 @@ class OpenedStore(LocalBackend):
         """Journal that this process has begun to lead, with its options."""
         owner = f"{os.getpid()}-{_process}"
         now_ms = max(self._clock.now_ms(), engine.now_ms)
-        epoch_s = None if journal.owner == owner else max(0, now_ms // 1000 - EPOCH_BEGIN_S)
+        is_own = journal.owner == owner
+        epoch_s = None
+        if not is_own or engine.token < self._token:
+            # A token that was answered is not granted again, though the journal has lost it: as a backup was put back,
+            # or a replica promoted that lagged. So the epoch is another one also within a second.
+            last = max(engine.token, self._token)
+            epoch_s = max((last >> 32) + 1 if last else 0, now_ms // 1000 - EPOCH_BEGIN_S)
         stated, kept = self.engine_options.retention, engine.state.options.retention
         options = attrs.evolve(self.engine_options, retention=stated or kept)
-        begin = begin_with(options, epoch_s, is_heir=lead.is_heir)
+        begin = begin_with(options, epoch_s, is_heir=lead.is_heir and not is_own)
         if begin == begin_with(engine.state.options, None):
             return
         rows = journal.number

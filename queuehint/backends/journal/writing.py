@@ -132,6 +132,7 @@ class WritingStore(OpenedStore):
             raise
         finally:
             self._is_ahead = False
+        self._token = max(self._token, self.engine.token)
         self._ends_standing = self._is_open
 
     def _do_one(self, ticket: Ticket, now_ms: int) -> None:
