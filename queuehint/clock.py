@@ -1,4 +1,4 @@
-"""The time, as an object that tests can move."""
+"""The clock: an object that tests can move."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The time of this machine; it passes by itself."""
+    """The time of this machine, which passes by itself."""
 
     def now_ms(self) -> int:
         """Return ms since the epoch."""
@@ -85,7 +85,7 @@ else:  # pragma: no cover - not Linux
 
 class SteadyClock(SystemClock):
     """
-    The time of this machine for one process: it never goes back or stands still where the machine's clock is set back.
+    The time of this machine for one process: steadily increasing where the machine's clock is set back.
 
     It passes by the monotonic clock, and follows the machine's clock where that is ahead.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 class QueueHintError(Exception):
     """
-    Everything queuehint raises on purpose is one of these.
+    Base of every exception that queuehint raises on purpose.
 
     *enqueued_ids* are the ids of the jobs that a call which enqueues many had enqueued before it was refused: those of
     its first jobs, in order, of which the others were not (or may be, see `OutcomeUnknownError`). Empty for any other
@@ -32,12 +32,12 @@ class QueueHintError(Exception):
     enqueued_ids: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return the message on one line: whatever it quotes can be printed."""
+        """Return the message on one line, with every quoted value printable."""
         return printable(super().__str__())
 
 
 class QueueHintWarning(UserWarning):
-    """Warning issued by `warnings`: a wait that will not end by itself."""
+    """Warning issued by `warnings`: a wait will not end by itself."""
 
 
 class InvalidHintError(QueueHintError, ValueError):
@@ -58,7 +58,7 @@ class InvalidJobTypeError(InvalidJobError, TypeError):
 
 class PayloadError(QueueHintError, ValueError):
     """
-    An argument or a result is not JSON, or larger or deeper than allowed; *path* says where (``$.ops[3]``).
+    An argument or a result is not JSON, or larger or deeper than allowed. *path* is its position (``$.ops[3]``).
 
     *limit* is how many bytes it may take, if it takes more; None if something else is wrong. The message has no value.
     What a class or a hook of the application's raised is the `__context__`, which no traceback shows: it may quote
@@ -76,7 +76,7 @@ class PayloadError(QueueHintError, ValueError):
 
 class UnknownToReleaseError(PayloadError):
     """
-    An argument or a result has what this release of the application does not know: a later one has written it.
+    An argument or a result has a part unknown to this release of the application, written by a later one.
 
     That is a parameter, a field, an enum member, a literal, a class of a union. A worker gives such a job back. A hook
     of the application's may raise it too, with no value in its message.
@@ -86,7 +86,7 @@ class UnknownToReleaseError(PayloadError):
 
 
 class TemplateError(QueueHintError, ValueError):
-    """A template names a job, field or argument that is not there."""
+    """A template names a missing job, field or argument."""
 
 
 CIRCLE_SHOWN = 5
@@ -94,7 +94,7 @@ CIRCLE_SHOWN = 5
 
 class WouldDeadlockError(QueueHintError, RuntimeError):
     """
-    Code asked to wait for what cannot come while it waits.
+    A wait would deadlock: its end requires the caller to go on.
 
     Code inside a handler, or on the thread that runs the handlers, never waits for a job; code that holds a place by
     `Scheduler.exclusive`, or room of a limit by `Scheduler.permit`, not for what needs this; and nobody for a permit
@@ -150,7 +150,7 @@ class WouldDeadlockError(QueueHintError, RuntimeError):
 
 
 class JobNotFoundError(QueueHintError, LookupError):
-    """No job has this id: it never existed, or its record has expired."""
+    """No job has this id. It never existed, or its record has expired."""
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
@@ -161,7 +161,7 @@ class JobNotFoundError(QueueHintError, LookupError):
 
 
 class DuplicateJobError(QueueHintError):
-    """The id is taken by a job of other content, or the key by a job that has it; nothing was enqueued."""
+    """The id is taken by a job of other content, or the key by another job. Nothing was enqueued."""
 
     def __init__(
         self, job_id: str, *, fields: Sequence[str] = (), key: str | None = None, not_last_at: str | None = None
@@ -182,7 +182,7 @@ class DuplicateJobError(QueueHintError):
 
 
 class InvalidTransitionError(QueueHintError):
-    """A job cannot make this move from the state it is in; nothing was changed."""
+    """A job cannot make this move from its state. Nothing was changed."""
 
     def __init__(self, job_id: str, state: str, target: str) -> None:
         self.job_id = job_id
@@ -192,7 +192,7 @@ class InvalidTransitionError(QueueHintError):
 
 
 class StaleRecordError(QueueHintError):
-    """The record has changed since it was read at *version*; nothing was changed."""
+    """The record has changed since it was read at *version*. Nothing was changed."""
 
     def __init__(self, job_id: str, version: int) -> None:
         self.job_id = job_id
@@ -201,7 +201,7 @@ class StaleRecordError(QueueHintError):
 
 
 class LeaseLostError(QueueHintError):
-    """The token is not that of the job's newest grant: the job was reaped or is over; nothing was changed."""
+    """The token does not match the job's newest grant: the job was reaped or has ended. Nothing was changed."""
 
     def __init__(self, job_id: str, token: int) -> None:
         self.job_id = job_id
@@ -212,7 +212,7 @@ class LeaseLostError(QueueHintError):
 
 
 class PathClosedError(QueueHintError):
-    """The path is closed: it takes no new jobs until it is reopened; nothing was enqueued."""
+    """The path is closed and refuses new jobs until it is reopened. Nothing was enqueued."""
 
     def __init__(self, path_key: str) -> None:
         self.path_key = path_key
@@ -221,7 +221,7 @@ class PathClosedError(QueueHintError):
 
 class JobFailedError(QueueHintError):
     """
-    The job whose result was asked for is FAILED; *error_type*, *message* and *traceback* are text.
+    The job whose result was requested is FAILED. *error_type*, *message* and *traceback* are text.
 
     With *waiting_id*, the id of the job whose result was asked for, it is another one, which that one depends on.
     """
@@ -244,12 +244,12 @@ class JobFailedError(QueueHintError):
         super().__init__(f"job {shown(job_id)} failed{behind}: {error_type}: {message}")
 
     def __str__(self) -> str:
-        """Return the message; that of the handler's exception keeps its lines."""
+        """Return the message. A message of the handler's exception keeps its lines."""
         return "\n".join(map(printable, str(self.args[0]).split("\n")))
 
 
 class JobCanceledError(QueueHintError):
-    """The job whose result was asked for is CANCELED; *cause* says by what."""
+    """The job whose result was requested is CANCELED. *cause* is the reason."""
 
     def __init__(self, job_id: str, cause: str | None) -> None:
         self.job_id = job_id
@@ -259,7 +259,7 @@ class JobCanceledError(QueueHintError):
 
 class ResultTimeoutError(QueueHintError, TimeoutError):
     """
-    The job was not over within the time given; it goes on. Or a place, or room of a limit, was not free in time.
+    The job did not end within the given time, and goes on. Or a place, or room of a limit, was not free in time.
 
     *reasons* holds the `Reason` why it waits, *reason*, and that of a stuck job it waits for, if it does.
     """
@@ -277,7 +277,7 @@ class ResultTimeoutError(QueueHintError, TimeoutError):
 
 
 class SignalTimeoutError(QueueHintError, TimeoutError):
-    """A signal was not given while the job waited for it; the wait is over, whatever comes later."""
+    """A signal was not given within the time of the job's wait. A later signal has no effect on the job."""
 
     def __init__(self, name: str, cause: str | None = None) -> None:
         self.name = name
@@ -298,7 +298,7 @@ class DrainTimeoutError(QueueHintError, TimeoutError):
 
 
 class DrainStalledError(QueueHintError):
-    """Unfinished jobs are left and none can move without a person; *reasons* holds one `Reason` each."""
+    """The remaining unfinished jobs are stuck until a person acts. *reasons* holds one `Reason` each."""
 
     def __init__(self, reasons: Sequence[Any], advice: str = "") -> None:
         self.reasons = tuple(reasons)
@@ -324,7 +324,7 @@ class DependencyError(QueueHintError):
 
 
 class CycleError(DependencyError, ValueError):
-    """Edges would close a cycle; *cycle* holds just the jobs on it."""
+    """Edges would close a cycle. *cycle* holds just the jobs on it."""
 
     def __init__(self, cycle: Sequence[str]) -> None:
         self.cycle = tuple(cycle)
@@ -343,7 +343,7 @@ class UnknownDependencyError(DependencyError, LookupError):
 
 
 class DuplicateFlowError(QueueHintError):
-    """A flow of this id is there already, with other jobs; nothing was enqueued."""
+    """The flow id exists with other jobs. Nothing was enqueued."""
 
     def __init__(self, flow: str) -> None:
         self.flow = flow
@@ -351,7 +351,7 @@ class DuplicateFlowError(QueueHintError):
 
 
 class ConcurrentSubmissionError(QueueHintError):
-    """A job belongs to another submission in parts, which is under way; nothing was enqueued."""
+    """A job belongs to another unfinished submission in parts. Nothing was enqueued."""
 
     def __init__(self, job_id: str, retry_after_s: float | None = None) -> None:
         self.job_id = job_id
@@ -363,7 +363,7 @@ class ConcurrentSubmissionError(QueueHintError):
 
 
 class FlowNotFoundError(QueueHintError, LookupError):
-    """No flow has this id: it was never committed, or its records have expired."""
+    """No flow has this id. It was never committed, or its records have expired."""
 
     def __init__(self, flow: str) -> None:
         self.flow = flow
@@ -379,7 +379,7 @@ class ScheduleNotFoundError(QueueHintError, LookupError):
 
 
 class ScheduleChangedError(QueueHintError):
-    """A schedule was fired, changed or removed since a firing of it was worked out; nothing was enqueued."""
+    """A schedule was fired, changed or removed since this firing was computed. Nothing was enqueued."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -409,7 +409,7 @@ class BackendDeniedError(BackendError):
 
 class BackendInUseError(BackendDeniedError):
     """
-    Another process has the store, and this one cannot do there what it wants to.
+    Another process has the store, and this operation is not possible from here.
 
     *path* is the file, *pid* the process or None, *problem* why it is refused: by default because that process answers
     no other.
@@ -424,12 +424,12 @@ class BackendInUseError(BackendDeniedError):
 
 
 class BackendFullError(BackendError):
-    """The store has no memory, or no room on its disk, left; nothing was enqueued."""
+    """The store has no memory or disk space left. Nothing was enqueued."""
 
 
 class QueueFullError(BackendError):
     """
-    More jobs would be unfinished than a limit allows; nothing was enqueued. Try again when some are over.
+    A limit on unfinished jobs is reached. Nothing was enqueued. Try again when some have ended.
 
     *path_key* says where, None for the whole namespace, or for a limit of all jobs of *task* or *pool*; *pending* were
     unfinished there, *limit* may be. In about *retry_after_s* seconds one more job has room, estimated from the jobs
@@ -460,7 +460,7 @@ class QueueFullError(BackendError):
 
 class OutcomeUnknownError(BackendError):
     """
-    The connection broke before the reply: the operation may or may not have been applied.
+    The connection broke before the reply. The operation may or may not have been applied.
 
     *job_ids* are those of the jobs that were to be enqueued, each of which may be there; empty for any other call.
     Asking again with the same ids and content makes no job twice.
@@ -475,6 +475,6 @@ class OutcomeUnknownError(BackendError):
 
 
 class CorruptStateError(BackendError):
-    """Stored data breaks an invariant, or is of a newer schema; nothing was changed."""
+    """Stored data breaks an invariant, or is of a newer schema. Nothing was changed."""
 
     is_lasting = True

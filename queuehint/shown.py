@@ -34,7 +34,7 @@ Class = TypeVar("Class", bound=type[Any])
 
 
 def shows_itself(kind: Class) -> Class:
-    """Declare that the ``__repr__`` of a class of ours is short: it is a name that was checked."""
+    """Declare the ``__repr__`` of a class of ours short: a checked name."""
     _SHORT.add(kind)
     return kind
 
@@ -89,7 +89,7 @@ def printable(text: str) -> str:
 
 def plain(text: str) -> str:
     r"""
-    Return text in which nothing is left that a terminal or a page would obey or that would begin another line.
+    Return a text without characters that a terminal or a page would interpret, or that would begin another line.
 
     >>> print(plain("a\x1b[31mb\n\u202e"))
     a\x1b[31mb\n\u202e
@@ -98,7 +98,7 @@ def plain(text: str) -> str:
 
 
 def plain_lines(text: str) -> list[str]:
-    """Return the lines of a text, each `plain`; its tabs are blanks."""
+    """Return the lines of a text, each `plain`, with tabs as blanks."""
     return [plain(line.replace("\t", "    ")) for line in text.split("\n")]
 
 

@@ -74,7 +74,7 @@ class Engine:
 
     @property
     def lifecycle(self) -> Lifecycle:
-        """The rules that carry jobs on."""
+        """The lifecycle rules of jobs."""
         return self.state.lifecycle
 
     @property
@@ -89,7 +89,7 @@ class Engine:
 
     @property
     def next_ms(self) -> int | None:
-        """When something is due; now, while something is left over."""
+        """The time of the next due work; now, while leftovers remain."""
         return self.state.next_ms()
 
     def apply(self, operation: Operation[Reply], now_ms: int) -> Reply:
@@ -111,7 +111,7 @@ class Engine:
 
     def grant_again(self, operation: Operation[Any], now_ms: int, token: int, taken: Iterable[tuple[int, bool]]) -> Any:
         """
-        Answer a claim with the grants that were made when it was answered first, maybe by other rules.
+        Answer a claim with the grants of its first answer, which may have followed other rules.
 
         Args:
             token: of the first grant.
@@ -130,7 +130,7 @@ class Engine:
 
     def extend(self, leases: Sequence[tuple[str, int]], lease_ms: int, now_ms: int) -> list[Verdict]:
         """
-        Extend leases and do nothing else: no follow-up work, no cancellations delivered. For in-process backends.
+        Extend leases, without follow-up work or delivery of cancellations. For in-process backends.
 
         Returns:
             One verdict for each, as of `Renewed`.
@@ -155,7 +155,7 @@ class Engine:
 
     def end_leases(self, now_ms: int, others: Collection[str] | None = (), kept_ms: int = 0) -> None:
         """
-        Expire every lease now, and the presence of every waiting caller: their holders are known to be dead.
+        Expire every lease and the presence of every waiting caller now: their holders are known to be dead.
 
         They are reaped as follow-up work of the next operation.
 
@@ -181,11 +181,11 @@ class Engine:
         return any(job is not None and fresh_for_ms(job, now_ms) > 0 for job in found)
 
     def is_drained(self, question: CountPending) -> bool:
-        """Return whether a question counts zero; False too where a search of a few jobs does not prove it."""
+        """Return whether a question counts zero. False too where a search of a few jobs gives no proof."""
         return why.is_drained(self.state, question)
 
     def await_ends(self, job_ids: Iterable[str]) -> None:
-        """Record that a caller waits for jobs: records of those unfinished are kept for a minute at least."""
+        """Record that a caller waits for jobs. Records of the unfinished ones are kept for a minute at least."""
         table = self.state.table
         for job_id in job_ids:
             job = table.jobs.get(job_id)

@@ -1,5 +1,5 @@
 """
-Meters of rates: what was spent of a rate, and when there is room again.
+Meters of rates: the spent tokens of a rate, and the time of the next room.
 
 Without a burst a meter is a log of starts: at most *tokens* are spent in any window of the rate's time. A start counts
 for that time and a 64th of it more, 1 to 100 ms: a ms because clocks count whole ones, the rest because the code of two
@@ -30,7 +30,7 @@ def counted_ms(per_ms: int) -> int:
 
 class Meter:
     """
-    What was spent of a rate, at one place or of one limit.
+    The spent tokens of a rate, at one place or of one limit.
 
     ``log`` holds what was spent when, oldest first, ``spent`` its sum and ``at_ms`` its last time; in a bucket, which
     has no log, ``spent`` are parts of tokens as of ``at_ms``. What is over stays in the log until the next start.
@@ -43,7 +43,7 @@ class Meter:
         self.log: list[tuple[int, int]] = []
 
     def room_ms(self, limit: Limit, cost: int, now_ms: int) -> int:
-        """Return when so many tokens, no more than the rate has, may be spent: now, or later."""
+        """Return when *cost* tokens, no more than the rate has, may be spent: now, or later."""
         assert limit.rate is not None
         tokens, per_ms = limit.rate
         if limit.burst is not None:
@@ -57,7 +57,7 @@ class Meter:
         return ms
 
     def free_ms(self, limit: Limit, now_ms: int) -> int:
-        """Return when nothing counts any more: now, or later."""
+        """Return when no spent token counts any more: now, or later."""
         assert limit.rate is not None
         tokens, per_ms = limit.rate
         if limit.burst is not None:
@@ -78,7 +78,7 @@ class Meter:
 
     def go_on_from(self, limit: Limit, old: Meter, old_limit: Limit, now_ms: int) -> None:
         """
-        Carry over what was spent of another rate.
+        Carry over the spent tokens of another rate.
 
         A log goes on with the times of those of its starts that both rates count still. A bucket knows none, so what
         was spent of it counts as spent now, and a part of a token as a whole one.
@@ -100,7 +100,7 @@ class Meter:
             self.spent, self.at_ms = min(sum([count for _, count in entries]), limit.burst) * per_ms, now_ms
 
     def _live(self, per_ms: int, now_ms: int) -> list[tuple[int, int]]:
-        """Return the entries of a log that count still."""
+        """Return the entries of a log that still count."""
         over_ms = now_ms - counted_ms(per_ms)
         return [(at_ms, count) for at_ms, count in self.log if at_ms > over_ms]
 
@@ -114,7 +114,7 @@ class Meter:
         self.at_ms = at_ms
 
     def _parts(self, tokens: int, now_ms: int) -> int:
-        """Return the parts of tokens that are spent of a bucket by now."""
+        """Return the parts of tokens spent of a bucket by now."""
         return max(0, self.spent - (now_ms - self.at_ms) * tokens)
 
 

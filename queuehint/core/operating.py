@@ -83,7 +83,7 @@ def redrive(state: State, operation: op.Redrive) -> op.Judged:
 
 
 def _run_again(state: State, operation: op.Redrive) -> op.Judged:
-    """Run jobs again that are over, if that can be done of all of them."""
+    """Run ended jobs again, all or none."""
     follow(state)
     ids = frozenset(operation.ids)
     found: dict[str, tuple[Job, Needs]] = {}
@@ -118,7 +118,7 @@ def _run_again(state: State, operation: op.Redrive) -> op.Judged:
 
 
 def _make_due(state: State, ids: tuple[str, ...]) -> op.Judged:
-    """Make jobs due that wait for a time; return with DONE the state that each has then."""
+    """Make waiting jobs due. Return DONE with each job's resulting state."""
     made: list[Job | tuple[Verdict, JobState | None]] = []
     for job_id in ids:
         job = state.find(job_id)
@@ -167,7 +167,7 @@ def _drop(state: State, job_id: str, version: int | None) -> tuple[Verdict, JobS
 def _dead(
     state: State, ids: tuple[str, ...], target: JobState
 ) -> tuple[list[Job], tuple[tuple[Verdict, JobState | None], ...]]:
-    """Sort out which of the jobs named are in the dead-letter queue; from here on nothing prunes those."""
+    """Select the named jobs in the dead-letter queue, and protect them from pruning for this operation."""
     jobs: dict[str, Job] = {}
     verdicts: list[tuple[Verdict, JobState | None]] = []
     for job_id in ids:

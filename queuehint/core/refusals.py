@@ -42,13 +42,13 @@ RETRY_MIN_MS, RETRY_MAX_MS = 100, 300_000
 
 
 def is_part(job: Job | None, start: Job) -> TypeGuard[Job]:
-    """Return whether a job belongs to a submission in parts that is not committed yet."""
+    """Return whether a job belongs to an uncommitted submission in parts."""
     return job is not None and job.extras is not None and job.extras.start is start
 
 
 def check_portion(table: JobTable, job: Job, start: Job, edges: Iterable[Dependency]) -> None:
     """
-    Refuse dependencies that a job of a submission in parts cannot have.
+    Refuse dependencies that are not supported in a submission in parts.
 
     Raises:
         UnknownDependencyError: one is not there.
@@ -66,7 +66,7 @@ def check_portion(table: JobTable, job: Job, start: Job, edges: Iterable[Depende
 
 def retry_after_ms(table: JobTable, counts: Callable[[JobSpec], bool], too_many: int) -> int | None:
     """
-    Estimate in how many ms so many of the jobs that *counts* selects are over; None while none of these runs.
+    Estimate in how many ms so many of the jobs that *counts* selects will have ended; None while none of these runs.
 
     Of jobs that have run for *d* on average, seen at any time, the rest takes *d* on average too: of *n* such jobs one
     ends each *d* / *n*. The first 100 leases are looked at, and stand for the others.
@@ -86,7 +86,7 @@ def retry_after_ms(table: JobTable, counts: Callable[[JobSpec], bool], too_many:
 
 
 def _limited_at(spec: JobSpec) -> Iterator[tuple[Key, Path | None]]:
-    """Yield what a limit on unfinished jobs may be set for that counts a job, each with the place counted at."""
+    """Yield each scope of a limit on unfinished jobs that counts a job, with its place."""
     yield (None, False), None
     for claim in spec.claims:
         for depth in range(len(claim.path) + 1):
@@ -99,7 +99,7 @@ def _limited_at(spec: JobSpec) -> Iterator[tuple[Key, Path | None]]:
 
 
 def fresh_for_ms(job: Job, now_ms: int) -> int:
-    """Return for how long the submission in which a job is hidden counts as under way; 0 or less if it does not."""
+    """Return for how long the submission of a hidden job stays under way; 0 or less otherwise."""
     start = job.need_extras().start if job.is_hidden else None
     if start is None or start.is_over or start.expiry is None:
         return 0
@@ -108,7 +108,7 @@ def fresh_for_ms(job: Job, now_ms: int) -> int:
 
 class Submission:
     """
-    One `Enqueue` and the jobs of it that exist already.
+    One `Enqueue` and its existing jobs.
 
     ``ids`` holds the ids of its jobs, ``elsewhere`` the jobs of these ids that belong to another submission in parts.
     """
@@ -126,7 +126,7 @@ class Submission:
         self.ids = frozenset([spec.id for spec in self._specs]) if self._has_edges() else frozenset()
 
     def existing(self, spec: JobSpec) -> Job | None:
-        """Return the existing job with a spec's id; staged jobs of other submissions are invisible."""
+        """Return the existing job with a spec's id. Staged jobs of other submissions are invisible."""
         job = self._table.jobs.get(spec.id)
         if job is None or not self._is_known(job) or self._is_expired(job):
             return None
@@ -140,7 +140,7 @@ class Submission:
 
     @property
     def parent(self) -> Job | None:
-        """The running job whose handler makes these, if there is one."""
+        """The running job whose handler makes these jobs, if any."""
         return None if self._parent is None else self._table.jobs[self._parent[0]]
 
     def check(self) -> None:
@@ -203,7 +203,7 @@ class Submission:
 
     def _check_turn(self, job: Job) -> None:
         """
-        Refuse a part whose job is hidden in an older submission that is under way.
+        Refuse a part with a job hidden in an older submission that is under way.
 
         A younger submission waits for an older one, and an older one takes from a younger: so none waits in a circle,
         and of those that want the same jobs the oldest goes on.
@@ -216,7 +216,7 @@ class Submission:
             raise ConcurrentSubmissionError(job.id, fresh_ms / 1000)
 
     def _check_flow(self, flow: str) -> None:
-        """Refuse a flow that is there with other jobs; the same jobs again are the same flow."""
+        """Refuse an existing flow id with other jobs. The same jobs again are the same flow."""
         there = self._table.flows.visible(flow)
         if not there:
             return
@@ -226,7 +226,7 @@ class Submission:
             raise DuplicateFlowError(flow)
 
     def _check_room(self) -> None:
-        """Count new jobs against the limits, job by job; those that are taken from other submissions make room."""
+        """Count new jobs against the limits, job by job. Jobs taken from other submissions make room."""
         limits = self._table.limits
         new: Counter[tuple[Key, Path | None]] = Counter()
         for job in self.elsewhere:
@@ -247,7 +247,7 @@ class Submission:
                 self._count_new(key, place, new)
 
     def _count_new(self, key: Key, place: Path | None, new: Counter[tuple[Key, Path | None]]) -> None:
-        """Count a new job against the limit of a key, at a place of it; None for the namespace, a task or a pool."""
+        """Count a new job against the limit of a key, at a place; None for the namespace, a task or a pool."""
         limits = self._table.limits
         most = limits.max_pending.get(key)
         if most is None:

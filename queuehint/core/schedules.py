@@ -1,5 +1,5 @@
 """
-The schedules of a namespace: which are due, and optimistic locking of their firings.
+The schedules of a namespace: their due times, and optimistic locking of their firings.
 
 Workers compute the next due time, because no store can read a cron expression. A firing carries the version of the
 schedule that it was computed from; it is refused if the version has changed, and changes it. So one worker fires at a
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Timetable:
-    """Schedules by name and by due time; those that are paused or have come to their end are due at no time."""
+    """Schedules by name and by due time. A paused or ended schedule has no due time."""
 
     __slots__ = ("_by_name", "dues", "versions")
 
@@ -40,7 +40,7 @@ class Timetable:
 
     def put(self, asked: PutSchedule) -> bool:
         """
-        Store a schedule, in place of that of its name if they differ; return whether they did.
+        Store a schedule in place of its predecessor of the same name. Return whether they differed.
 
         One with the recurrence of that in place keeps its next due time: what has come due is still to be fired, and an
         interval keeps its beat however often its job is changed.
@@ -61,7 +61,7 @@ class Timetable:
         return True
 
     def drop(self, name: str) -> bool:
-        """Forget a schedule; return whether there was one."""
+        """Drop a schedule. Return whether it existed."""
         there = self._by_name.pop(name, None)
         if there is not None and there.next_ms is not None:
             self.dues.discard((there.next_ms, name))
@@ -69,7 +69,7 @@ class Timetable:
 
     def pause(self, name: str) -> bool:
         """
-        Pause the firings of a schedule; return whether it was active.
+        Pause the firings of a schedule. Return whether it was active.
 
         Raises:
             ScheduleNotFoundError: there is none of this name.
@@ -81,7 +81,7 @@ class Timetable:
 
     def resume(self, name: str, version: int, next_ms: int | None) -> bool:
         """
-        Undo `pause` of a schedule as it is in one version; return whether it was paused and of that version.
+        Resume a schedule paused at one version. Return whether it was paused and of that version.
 
         Raises:
             ScheduleNotFoundError: there is none of this name.
@@ -94,7 +94,7 @@ class Timetable:
 
     def check_firing(self, firing: Firing) -> None:
         """
-        Refuse a firing that was worked out from another version.
+        Refuse a firing computed from another version.
 
         Raises:
             ScheduleChangedError: the schedule was fired or changed meanwhile, or is gone.
@@ -129,7 +129,7 @@ class Timetable:
         return [self._by_name[name] for name in names[:limit]], names[limit] if len(names) > limit else None
 
     def due(self, now_ms: int, limit: int, after: tuple[int, str] | None = None) -> list[Schedule]:
-        """Return schedules that are due, behind a place: those due first first, and of those due at once by name."""
+        """Return due schedules behind a position, by due time, then name."""
         found = []
         for next_ms, name in islice(self.dues.irange(after, inclusive=(False, True)), limit):
             if next_ms > now_ms:
@@ -138,14 +138,14 @@ class Timetable:
         return found
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether a schedule is due; one is in ``dues``."""
+        """Return whether a schedule is due; such a schedule is in ``dues``."""
         return bool(self.dues[0][0] <= now_ms)
 
     def next_ms(self, now_ms: int) -> int | None:
-        """Return when the next schedule comes to be due, None if none does; one that is due waits for nothing."""
+        """Return the next due time, None without any. Schedules already due are left out."""
         at = self.dues.bisect_left((now_ms + 1, ""))
         return self.dues[at][0] if at < len(self.dues) else None
 
     def count_dues(self) -> int:
-        """Return how many come to be due; for tests."""
+        """Return how many schedules have a due time; for tests."""
         return len(self.dues)

@@ -48,7 +48,7 @@ class EngineOptions:
 
 class State:
     """
-    The jobs of one namespace, and what belongs to no job.
+    The jobs of one namespace, and its state outside any job.
 
     ``seen`` is when a worker last asked for a pool, or for a user's jobs in it: ms, the newest last. ``token`` is the
     newest token there is. ``workers`` are those that have announced themselves, by name; some may be silent by now.
@@ -75,7 +75,7 @@ class State:
         self.aside: list[tuple[int, int]] = []
 
     def see_time(self, now_ms: int) -> None:
-        """Set the time; it never goes back."""
+        """Set the time, which never goes back."""
         if now_ms > self.now_ms:
             self.now_ms = self.lifecycle.now_ms = self.table.limits.now_ms = now_ms
             self.table.journal.see_time(now_ms)
@@ -86,12 +86,12 @@ class State:
         return self.token
 
     def find(self, job_id: str) -> Job | None:
-        """Return a job that is known to users: None if its record has expired or it is not committed yet."""
+        """Return a job known to users. None for an expired record or an uncommitted job."""
         job = self.table.jobs.get(job_id)
         return None if job is None or job.gone or job.is_hidden else job
 
     def held(self, job_id: str, token: int) -> Job | None:
-        """Return a job that is STARTED under a token."""
+        """Return the STARTED job of a token."""
         job = self.table.jobs.get(job_id)
         return job if job is not None and job.state is JobState.STARTED and proves(token, job.token) else None
 
@@ -103,7 +103,7 @@ class State:
         return next_ms if look_ms is None or (next_ms is not None and next_ms < look_ms) else look_ms
 
     def next_ms(self) -> int | None:
-        """Return when something is due; now, while something is left over."""
+        """Return the time of the next due work; now, while leftovers remain."""
         if self.table.leftovers:
             return self.now_ms
         next_ms = self.next_timer_ms()
@@ -112,18 +112,18 @@ class State:
         return min((at for at in (next_ms, self.timetable.next_ms(self.now_ms)) if at is not None), default=None)
 
     def live_workers(self) -> list[WorkerInfo]:
-        """Return the workers that were heard of lately, in order of their names."""
+        """Return the recently seen workers, by name."""
         since_ms = self.now_ms - WORKER_SEEN_MS
         return sorted([each for each in self.workers.values() if each.seen_ms >= since_ms], key=attrgetter("name"))
 
     def is_served(self, pool: str, user: str | None) -> bool:
-        """Return whether a worker has asked for a user's jobs in a pool lately."""
+        """Return whether a worker has recently claimed a user's jobs in a pool."""
         since_ms = self.now_ms - POOL_SEEN_MS
         return any(ms is not None and ms >= since_ms for ms in (self.seen.get(pool), self.seen.get((pool, user))))
 
     def count_unserved(self) -> int:
         """
-        Return how many ready jobs no worker has asked for lately, those left out that releases have refused.
+        Return how many ready jobs no worker has recently claimed, apart from jobs refused by releases.
 
         Complexity: O(pools and users asked for).
         """
@@ -135,7 +135,7 @@ class State:
 
     def untried(self, queue: str, pool: str) -> tuple[set[str | None], bool]:
         """
-        Return whose jobs of a queue workers may run whose release has not refused them, and whether that is everyone's.
+        Return the users whose jobs in a queue other releases serve, and whether they serve every user.
 
         Only announced workers count.
         """
@@ -150,7 +150,7 @@ class State:
 
     def count_refused(self) -> int:
         """
-        Return how many ready jobs the releases of all workers that serve them have refused.
+        Return how many ready jobs the releases of all their workers have refused.
 
         Complexity: O(queues of refused jobs times workers).
         """
@@ -163,7 +163,7 @@ class State:
 
 
 def proves(token: object, newest: int | None) -> bool:
-    """Return whether a token is that of a job's newest grant; a float that happens to be equal is not."""
+    """Return whether a token is that of a job's newest grant. An equal float is refused."""
     return token == newest and type(token) is int
 
 
@@ -174,7 +174,7 @@ _Handler = TypeVar("_Handler", bound="Callable[[State, Any], Any]")
 
 
 def handles(operation: type[Operation[Any]]) -> Callable[[_Handler], _Handler]:
-    """Return a decorator that puts a function into the table: it answers this operation."""
+    """Return a decorator that registers a function as the handler of an operation."""
 
     def enter(handler: _Handler) -> _Handler:
         assert operation not in HANDLERS

@@ -54,12 +54,12 @@ def follow(state: State) -> None:
 
 
 def more(state: State) -> bool:
-    """Return whether an operation has left work that could be done now."""
+    """Return whether an operation has left work to do now."""
     return state.cut or is_behind(state)
 
 
 def is_behind(state: State) -> bool:
-    """Return whether there is work that could be done now."""
+    """Return whether there is work to do now."""
     return bool(state.table.leftovers) or is_timer_due(state)
 
 

@@ -32,7 +32,7 @@ UNKNOWN_TASK_PAUSE_MAX_MS = 300_000
 
 
 class NotGrantableError(Exception):
-    """A job that was granted may not run by these rules, or is not there."""
+    """A granted job may not run by these rules, or does not exist."""
 
     def __init__(self, number: int, job_id: str | None) -> None:
         self.number = number
@@ -107,7 +107,7 @@ def _settle(state: State, outcome: Outcome, release: str) -> Verdict:
 
 def _refuse(state: State, job: Job, release: str) -> None:
     """
-    Give a job back that a release does not know: ready at once, for every other release.
+    Return a refused job to the queue: ready at once, for every other release.
 
     With a growing pause instead if nothing would keep the same release from it: one without a name, one that has
     refused it before, or none of which there is room.
@@ -125,7 +125,7 @@ def _refuse(state: State, job: Job, release: str) -> None:
 
 
 def _claim(state: State, operation: op.Exchange) -> list[Grant]:
-    """Claim jobs of those a worker is there for, then of those it helps; each time first what others refused."""
+    """Claim jobs of a worker's own users, then of the users it helps; each time first the jobs refused by others."""
     grants: list[Grant] = []
     ready = state.table.ready
     names = ready.rotate(operation.pools)
@@ -145,7 +145,7 @@ def _claim(state: State, operation: op.Exchange) -> list[Grant]:
 
 def grant_again(state: State, operation: op.Exchange, token: int, taken: Iterable[tuple[int, bool]]) -> list[Grant]:
     """
-    Grant the jobs that were granted when this operation was done first, whatever the rules would choose now.
+    Grant the jobs of the operation's first answer, whatever the rules would choose now.
 
     Args:
         token: of the first of them; those of the others count up from it.
@@ -162,7 +162,7 @@ def grant_again(state: State, operation: op.Exchange, token: int, taken: Iterabl
 
 
 def _taken_again(state: State, taken: Iterable[tuple[int, bool]]) -> Iterator[tuple[Job, bool]]:
-    """Take jobs out of the ready queue, or from where they are parked; one that was parked then, only if it is not."""
+    """Take jobs from the ready queue, or from parking; a job parked at the first answer only if no longer parked."""
     table = state.table
     for number, is_granted in taken:
         job = table.catalog.find(number)
@@ -186,7 +186,7 @@ def _claim_of(
     chosen: Iterator[tuple[Job, bool]] | None = None,
 ) -> None:
     """
-    Take jobs of some users, or of all, from pools or other queues in rotation; *names* is used up.
+    Claim jobs of some users, or of all, from pools or other queues in rotation. *names* is used up.
 
     Args:
         chosen: the jobs to take in place of those, and which of them no limit or pause stops.
@@ -239,7 +239,7 @@ def _claim_of(
 
 
 def _see(state: State, operation: op.Exchange) -> None:
-    """Record the pools and users that are served, for `why`; drop those not requested lately."""
+    """Record the served pools and users, for `why`. Drop those not requested recently."""
     seen, now_ms = state.seen, state.now_ms
     among = None if operation.users is None else operation.among
     asked: Iterable[tuple[str, str | None] | str] = (
@@ -274,7 +274,7 @@ def renew(state: State, operation: op.Renew) -> op.Renewed:
 
 
 def extend(state: State, leases: Sequence[tuple[str, int]], lease_ms: int) -> list[Verdict]:
-    """Extend leases and do nothing else; return a verdict for each, as of `Renewed`."""
+    """Extend leases and do nothing else. Return a verdict for each, as of `Renewed`."""
     verdicts = []
     for job_id, token in leases:
         job = state.table.jobs.get(job_id)

@@ -20,7 +20,7 @@ Place = tuple[str, str]
 
 class SharedStore:
     """
-    Opaque values with a time to live, ``values`` by their places; expired ones are dropped a few at a time.
+    Opaque values with a time to live, ``values`` by their places. Expired values are dropped a few at a time.
 
     Places are sorted when keys are listed for the first time, and kept in order from then on.
     """
@@ -34,7 +34,7 @@ class SharedStore:
         return len(self.values)
 
     def push(self, place: Place, value: bytes, until_ms: int, now_ms: int) -> bool:
-        """Store a value; return whether it replaced one."""
+        """Store a value. Return whether it replaced one."""
         there = self.values.get(place)
         if there is not None:
             self._ends.discard(there[1])
@@ -44,7 +44,7 @@ class SharedStore:
         return there is not None and there[1][0] > now_ms
 
     def pull(self, place: Place, now_ms: int) -> bytes | None:
-        """Return the stored value, None if there is none or it has expired."""
+        """Return the stored value; None for a missing or expired one."""
         there = self.values.get(place)
         return there[0] if there is not None and there[1][0] > now_ms else None
 
@@ -52,7 +52,7 @@ class SharedStore:
         self, namespace: str, prefix: str, after: str | None, limit: int, now_ms: int
     ) -> tuple[tuple[str, ...], str | None]:
         """
-        Return keys of a namespace that begin with *prefix* and come after *after*, and the one to go on after.
+        Return keys of a namespace with *prefix*, behind *after*, and the key to continue after.
 
         Complexity: O(log values + keys looked at); the first time a sort of all.
         """
@@ -73,7 +73,7 @@ class SharedStore:
         return tuple(found), None
 
     def next_ms(self) -> int | None:
-        """Return when the next value's time is over, None if there is none; for tests."""
+        """Return the next expiry of a value, or None; for tests."""
         first = self._ends.first()
         return None if first is None else first[0]
 

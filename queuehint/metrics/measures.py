@@ -1,5 +1,5 @@
 """
-The metrics: one table from which both ecosystems' names are made, and the query of the store.
+The metrics: one table for the names of both ecosystems, and the query of the store.
 
 Counts come from the store, so any one process can report those of all. A store that does not answer must not block a
 scrape: it is queried in a thread of its own, one question at a time, and not again for a while after a failure.
@@ -75,7 +75,7 @@ def _edges(field: str, help: str) -> Measure:
 
 
 def _workers_by_pool(answer: Answer) -> dict[str, float]:
-    """Return how many workers serve each pool; also none, where jobs are ready."""
+    """Return how many workers serve each pool, with 0 for a pool of ready jobs without workers."""
     found = dict.fromkeys(answer.stats.ready, 0.0)
     for worker in answer.workers:
         for pool in worker.pools:

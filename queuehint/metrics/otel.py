@@ -42,7 +42,7 @@ def measure(
     fresh: float | timedelta = FRESH_S,
 ) -> None:
     """
-    Make an observable instrument of everything the store counts; none has a value while the store does not answer.
+    Register an observable instrument for each count of the store. None has a value while the store is unreachable.
 
     Args:
         meter: by default that of the global provider.
@@ -70,7 +70,7 @@ def _callback(source: Source, each: Measure, namespace: str) -> Callable[[Callba
 
 def observe(scheduler: Scheduler, *, meter: Meter | None = None) -> None:
     """
-    Keep histograms of how long jobs wait at their places, and how long they run, made of events.
+    Record histograms, from events, of how long jobs wait at their places and how long they run.
 
     They grow while the scheduler's listeners are told of events: while a worker runs, or inside `Scheduler.listening`.
     Each process that does so hears of the jobs of all: do it in one.
@@ -102,7 +102,7 @@ def observe(scheduler: Scheduler, *, meter: Meter | None = None) -> None:
 
 def trace_jobs(scheduler: Scheduler, *, tracer: Tracer | None = None) -> None:
     """
-    Trace jobs from the code that enqueues them to each of their attempts; call it in the processes of both.
+    Trace jobs from their enqueue to each attempt. Call it in the processes of producers and workers.
 
     A job that this process enqueues has a span, ``create <task>``, below the current one, and its context among the
     job's headers: ``traceparent``, and ``tracestate`` if there is one. Each attempt of this process runs inside a span

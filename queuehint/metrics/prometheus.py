@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: a collector that asks the store when it is scraped, and histograms made of events."""
+"""Metrics for Prometheus: a collector that queries the store at each scrape, and histograms made of events."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class SchedulerCollector(Collector):
         yield from [self._family(measure, None) for measure in MEASURES]
 
     def collect(self) -> Iterator[Metric]:
-        """Ask the store."""
+        """Query the store."""
         answer = self._source.answer()
         yield self._up(answer is not None)
         if answer is not None:
@@ -83,7 +83,7 @@ class SchedulerCollector(Collector):
 
 def observe(scheduler: Scheduler, *, registry: CollectorRegistry | None = REGISTRY) -> None:
     """
-    Keep histograms of how long jobs wait at their places, and how long they run, made of events.
+    Record histograms, from events, of how long jobs wait at their places and how long they run.
 
     They grow while the scheduler's listeners are told of events: while a worker runs, or inside `Scheduler.listening`.
     Each process that does so hears of the jobs of all: do it in one, or look at one.

@@ -1,4 +1,4 @@
-"""Operations that read: records, events, counts and reasons. But for `Follow` they change nothing."""
+"""Operations that read: records, events, counts and reasons. Only `Follow` changes anything."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Fetched:
 @attrs.frozen
 class Fetch(Operation[Fetched]):
     """
-    Read results of up to 100 jobs that a running job depends on, and of its own steps.
+    Read results of up to 100 dependencies of a running job, and of its own steps.
 
     Args:
         steps_from: read the steps behind the first so many; None for no steps.
@@ -120,7 +120,7 @@ class Followed:
 @attrs.frozen
 class Follow(Operation[Followed]):
     """
-    Read the next events, up to 1 000, that pass one of some filters, and renew the subscription.
+    Read up to 1 000 next events that pass any of some filters, and renew the subscription.
 
     For 60 s from now the last 10 000 events, or 16 MiB of them, are kept; without a further call for that long they are
     dropped.
@@ -139,7 +139,7 @@ class Follow(Operation[Followed]):
 
 @attrs.frozen
 class Got:
-    """One record for each id, None where there is none."""
+    """One record for each id, None for a missing one."""
 
     records: tuple[JobRecord | None, ...]
 
@@ -172,7 +172,7 @@ class Page:
 @attrs.frozen
 class List(Operation[Page]):
     """
-    Read a page of the records that pass a filter, in order of number; with a path in order of queue key, then number.
+    Read a page of the records of a filter, in order of number; with a path in order of queue key, then number.
 
     A job with several claims at or below the path is there once, at the first of their keys. One question looks at
     2 048 blocks of 1 024 numbers and at 4 000 records at most.
@@ -220,7 +220,7 @@ class Counts:
 @attrs.frozen
 class CountRecords(Operation[Counts]):
     """
-    Ask how many records pass a filter.
+    Count the records of a filter.
 
     One question looks at 1 024 records at most, by a path or a time. Where those of a block of 1 024 numbers are
     counted together, the block counts as eight. Those of a flow are counted at once where that is the only
@@ -260,7 +260,7 @@ class ListUsers(Operation[Users]):
 
 @attrs.frozen
 class CountEdges(Operation[EdgeStats]):
-    """Ask about edges: their number, the longest wait, cycles."""
+    """Query the edges: their number, the longest wait, cycles."""
 
     is_question: ClassVar[bool] = True
 
@@ -297,7 +297,7 @@ class ListSchedules(Operation[Schedules]):
 @attrs.frozen
 class DueSchedules(Operation[Schedules]):
     """
-    Read schedules that are due, those due first first and of those due at once by name, at most 100.
+    List up to 100 due schedules, by due time, then name.
 
     Args:
         after: the due time and the name of a schedule: of those due, only what comes behind it.
@@ -330,7 +330,7 @@ class Chain:
 @attrs.frozen
 class Why(Operation[Chain]):
     """
-    Ask why a job waits, and, with a *limit* above 1, why the jobs wait that it waits for, and so on.
+    Query why a job waits. With a *limit* above 1, follow the chain of reasons.
 
     At most 100 jobs are looked at.
 
@@ -353,7 +353,7 @@ class Why(Operation[Chain]):
 
 @attrs.frozen
 class CountJobs(Operation[Stats]):
-    """Ask for counts over the namespace."""
+    """Query counts over the namespace."""
 
     is_question: ClassVar[bool] = True
 
@@ -367,7 +367,7 @@ class Weights:
 
 @attrs.frozen
 class ListWeights(Operation[Weights]):
-    """Ask for the weights of users."""
+    """Query the weights of users."""
 
     is_question: ClassVar[bool] = True
 
@@ -375,7 +375,7 @@ class ListWeights(Operation[Weights]):
 @attrs.frozen
 class Workers:
     """
-    The workers that were heard of within `WORKER_SEEN_MS` and have not left, in order of their names.
+    The workers seen within `WORKER_SEEN_MS` and not deregistered, by name.
 
     Args:
         now_ms: the time by the store.
@@ -387,7 +387,7 @@ class Workers:
 
 @attrs.frozen
 class ListWorkers(Operation[Workers]):
-    """Ask which workers there are."""
+    """List the workers."""
 
     is_question: ClassVar[bool] = True
 
@@ -401,7 +401,7 @@ class Pauses:
 
 @attrs.frozen
 class ListPauses(Operation[Pauses]):
-    """Ask for the pauses."""
+    """List the pauses."""
 
     is_question: ClassVar[bool] = True
 
@@ -415,7 +415,7 @@ class Limits:
 
 @attrs.frozen
 class ListLimits(Operation[Limits]):
-    """Ask for the limits and their present counts."""
+    """List the limits and their present counts."""
 
     is_question: ClassVar[bool] = True
 
@@ -439,7 +439,7 @@ class Pending:
 
 @attrs.frozen
 class CountPending(Operation[Pending]):
-    """Ask for the unfinished jobs at or below *path* (None: everywhere), SCHEDULED ones only if asked for."""
+    """Count the unfinished jobs at or below *path* (None: everywhere), SCHEDULED ones only on request."""
 
     is_question: ClassVar[bool] = True
     is_of_newest: ClassVar[bool] = True

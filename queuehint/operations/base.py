@@ -119,7 +119,7 @@ Reply = TypeVar("Reply", covariant=True)  # noqa: PLC0105 - one name for the one
 
 
 class Operation(Generic[Reply]):
-    """A request to a backend; `Reply` is the type of its answer."""
+    """A request to a backend. `Reply` is the type of its reply."""
 
     __slots__ = ()
     reply_class: ClassVar[Any]
@@ -161,6 +161,6 @@ class Verdict(StrEnum):
 
 @attrs.frozen
 class Noted:
-    """DONE or LOST; of a record that need not be there UNKNOWN, of one with another version STALE."""
+    """DONE or LOST; UNKNOWN for a missing optional record, STALE for another version."""
 
     verdict: Verdict

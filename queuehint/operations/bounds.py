@@ -1,5 +1,5 @@
 """
-Checks of an operation alone: of its fields by their kinds, and of fields that contradict one another.
+Checks of an operation alone: its fields by their kinds, and the consistency of its fields.
 
 What one field may hold its annotation says; what several may hold together, and all jobs of a submission, is here.
 """
@@ -123,14 +123,14 @@ def _check_closing(operation: op.Enqueue, closing: op.Closing) -> None:
 
 
 def cost_refusal(spec: JobSpec, most: int, kind: str, place: Path = ()) -> str:
-    """Return why a job is refused that costs more than a limit has; *kind* is "path" (*place*), "task" or "pool"."""
+    """Return why a job with a cost above a limit is refused. *kind* is "path" (*place*), "task" or "pool"."""
     name = {"path": key_of(place), "task": spec.task, "pool": spec.pool}[kind]
     return f"job {shown(spec.id)}: cost is {spec.policy.cost}, and the limit of {kind} {shown(name)} has {most}"
 
 
 def check_last(spec: JobSpec, path: Path) -> None:
     """
-    Refuse a job that cannot be the last one of a path.
+    Refuse a job that is not supported as the last one of a path.
 
     Raises:
         InvalidJobError: it has a key, or waits for its caller; it has no exclusive claim at the path.
@@ -207,7 +207,7 @@ def _check_lines(operation: op.ListLines) -> None:
 
 
 def _check_users(operation: op.Exchange | op.Announce) -> None:
-    """Refuse users that make no sense, or too many."""
+    """Refuse inconsistent users, or too many."""
     users, steal = operation.users, operation.steal
     if users is None:
         if steal:
@@ -248,13 +248,13 @@ _CHECKS: Final[dict[type[op.Operation[Any]], Callable[[Any], None]]] = {
 
 
 def _check_ids(specs: tuple[JobSpec, ...]) -> None:
-    """Refuse two jobs of one id."""
+    """Refuse two jobs with the same id."""
     if len({spec.id for spec in specs}) < len(specs):
         raise DuplicateJobError(next(job_id for job_id, n in Counter(spec.id for spec in specs).items() if n > 1))
 
 
 def _check_part(specs: tuple[JobSpec, ...]) -> None:
-    """Refuse a part of a submission whose jobs cannot be hidden until its commit."""
+    """Refuse a part of a submission with jobs that cannot be hidden until its commit."""
     if len({spec.flow for spec in specs}) > 1:
         raise InvalidJobError(OTHER_FLOW)
     for spec in specs:
@@ -265,7 +265,7 @@ def _check_part(specs: tuple[JobSpec, ...]) -> None:
 
 
 def _check_edges(specs: tuple[JobSpec, ...], *, is_part: bool) -> None:
-    """Refuse edges that are wrong within the submission alone."""
+    """Refuse edges that are invalid within the submission alone."""
     edges = 0
     for spec in specs:
         if len(spec.depends_on) > PORTION_MAX and not is_part:

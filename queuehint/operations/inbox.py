@@ -1,5 +1,5 @@
 """
-The row of an inbox: one submission, written by a producer in a transaction of its own, and taken out by a leader.
+The row of an inbox: one submission, written in a producer's own transaction, and consumed by a leader.
 
 A row is ASCII: the number of its format, and one operation a line, as `queuehint.operations.wire` writes it. It takes
 effect all or nothing, so it has either one operation, or a submission in parts: its parts (`Enqueue`, `Depend`), in
@@ -54,7 +54,7 @@ def row_of(operations: Sequence[Operation[Any]]) -> bytes:
 
 def operations_of(data: bytes) -> tuple[Operation[Any], ...]:
     r"""
-    Return the operations of a row, in their order; `queuehint.backends.relaying` has how they take effect.
+    Return the operations of a row, in their order. `queuehint.backends.relaying` describes their effect.
 
     Raises:
         CorruptStateError: it is none, or one of a newer release, or does what a row may not do.
@@ -79,7 +79,7 @@ def operations_of(data: bytes) -> tuple[Operation[Any], ...]:
 
 
 def _problem(operations: Sequence[Operation[Any]]) -> str | None:
-    """Return what keeps operations from being one row, None if nothing does."""
+    """Return the problem that keeps operations from being one row, or None."""
     for operation in operations:
         if not operation.is_for_inbox:
             return f"has the operation {type(operation).__name__}, which is not written in a transaction"

@@ -50,7 +50,7 @@ class Judged:
 
 @attrs.frozen
 class Cancel(Operation[Judged]):
-    """Cancel up to 1 000 jobs by id: running ones are asked to stop, all others are CANCELED at once."""
+    """Cancel up to 1 000 jobs by id: the workers of running ones are notified, all others are CANCELED at once."""
 
     is_for_inbox: ClassVar[bool] = True
     ids: Annotated[tuple[JobId, ...], AtMost(IDS_MAX)]
@@ -59,7 +59,7 @@ class Cancel(Operation[Judged]):
 
 @attrs.frozen
 class Swept:
-    """A sweep was begun; it covers the jobs enqueued before it, and goes on while ``more``."""
+    """A sweep was begun. It covers the jobs enqueued before it, and goes on while ``more``."""
 
     more: bool
 
@@ -106,7 +106,7 @@ class CancelFlow(Operation[Swept]):
 @attrs.frozen
 class Redrive(Operation[Judged]):
     """
-    Requeue up to 1 000 dead jobs with attempts and losses reset; a held place is kept.
+    Requeue up to 1 000 dead jobs with attempts and losses reset. A held place is kept.
 
     Args:
         downstream: also revive, in bounded steps, the jobs that were canceled because of these.
@@ -178,7 +178,7 @@ class Amend(Operation[Noted]):
 
 @attrs.frozen
 class Marked:
-    """*changed* is False when it was so before."""
+    """Reply to a change. *changed* is False if there was nothing to change."""
 
     changed: bool
     more: bool
@@ -187,7 +187,7 @@ class Marked:
 @attrs.frozen
 class Pause(Operation[Marked]):
     """
-    Stop starts of the jobs that a filter selects; they keep their places.
+    Stop starts of the jobs that a filter selects. They keep their places.
 
     Args:
         filter: with at least one of `path`, `service`, `user`, `task`, `pool` and `tag`; no other condition.
@@ -250,7 +250,7 @@ ScheduleChange = Literal["pause", "resume", "drop"]
 @attrs.frozen
 class ChangeSchedule(Operation[Marked]):
     """
-    Pause, resume or forget a schedule; the jobs it has fired are left alone.
+    Pause, resume or remove a schedule. Its fired jobs are not changed.
 
     Args:
         change: ``"pause"``: it is due at no time until it is resumed. ``"resume"``: from now on it is due at *next_ms*,
@@ -271,7 +271,7 @@ class ChangeSchedule(Operation[Marked]):
 @attrs.frozen
 class SetLimit(Operation[Marked]):
     """
-    Put a limit in place of the one its path, task or pool has, if it has one; one that limits nothing takes that away.
+    Set the limit of a path, task or pool, in place of the former one. An empty limit removes it.
 
     It counts what runs now. What runs is never stopped: where more runs than may, nothing starts until enough has
     ended. What was spent of a rate stays spent.
@@ -286,7 +286,7 @@ class SetLimit(Operation[Marked]):
 @attrs.frozen
 class Weigh(Operation[Marked]):
     """
-    Give a user, or jobs without one, up to *weight* starts a turn, 1–100; the default 1 removes the entry.
+    Set the starts a turn of a user, or of jobs without one: 1–100. The default 1 removes the entry.
 
     Raises:
         InvalidJobError: 1 000 users have a weight other than 1 already.

@@ -27,7 +27,7 @@ TREE_NODES_MAX = 1000
 @attrs.frozen
 class Tree(Operation[TreeNode]):
     """
-    Ask for live counts at *path* and *depth* levels below it, at most 1 000 nodes besides the first.
+    Query live counts at *path* and *depth* levels below it, at most 1 000 nodes besides the first.
 
     Args:
         after: only the children of *path* that come behind this name, in order of `TreeNode.children`; None: all.
@@ -44,7 +44,7 @@ class Tree(Operation[TreeNode]):
 @attrs.frozen
 class Lines:
     """
-    One page of places where claims wait.
+    One page of places with waiting claims.
 
     Args:
         places: the longest lines first, those of one length in order of path key; without children.
@@ -59,7 +59,7 @@ class Lines:
 @attrs.frozen
 class ListLines(Operation[Lines]):
     """
-    Ask for the longest lines at the places 1 to *depth* levels below *path*, a page at a time.
+    Query the longest lines at the places 1 to *depth* levels below *path*, a page at a time.
 
     A page looks at so many places that it is bounded. A place where one job waits all the while is in some page; it may
     be in several.
@@ -84,7 +84,7 @@ class ListLines(Operation[Lines]):
 
 @attrs.frozen
 class CanDequeue(Operation[bool]):
-    """Ask whether nothing executing conflicts with a claim on *path*."""
+    """Query whether an executing job conflicts with a claim on *path*."""
 
     is_question: ClassVar[bool] = True
     path: Path
@@ -94,7 +94,7 @@ class CanDequeue(Operation[bool]):
 @attrs.frozen(kw_only=True)
 class PlacedJob:
     """
-    A job as `Scheduler.why` of a path names it.
+    A job in the answer of `Scheduler.why` for a path.
 
     Args:
         id, task, user: of the job.
@@ -119,7 +119,7 @@ class PlacedJob:
 
     @property
     def state(self) -> JobState:
-        """Its state."""
+        """The state of the job."""
         return self.reason.state
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ class PlacedJob:
 @attrs.frozen(kw_only=True)
 class PathReasons:
     """
-    What waits at a path or below it, and what stands in its way.
+    The jobs that wait at a path or below it, and their blockers.
 
     Looked at are the first 250 claims of unfinished jobs there and the last 250, in order of path key, then of number:
     at one place alone these are its oldest and its newest jobs, however many there are between.
@@ -163,7 +163,7 @@ class PathReasons:
 
     @property
     def more(self) -> int:
-        """How many jobs wait there besides the oldest and the newest, of those looked at."""
+        """How many jobs wait there besides the oldest and the newest, among the jobs looked at."""
         return self.waiting - len(self.oldest) - len(self.newest)
 
     def each_reason(self, change: Callable[[Reason], Reason]) -> PathReasons:

@@ -56,7 +56,7 @@ __all__ = [
 
 @attrs.frozen(weakref_slot=False)
 class EnqueuedJob:
-    """One job of a submission: *created* is False when it was there already (same id, or a fresh job of its key)."""
+    """One job of a submission. *created* is False for an existing job (same id, or a fresh job of its key)."""
 
     id: str
     number: int
@@ -101,7 +101,7 @@ BEFORE_LAST: Final[tuple[BeforeLast, ...]] = ("cancel", "run")
 @attrs.frozen
 class Closing:
     """
-    Which path a submission closes behind its job, the last one there.
+    The path that a submission closes behind its job, the last one there.
 
     From that step on no other job at or below the path is enqueued, takes a place or is redriven, until the path is
     reopened.
@@ -173,7 +173,7 @@ class Enqueue(Operation[Enqueued]):
 @attrs.frozen
 class Depend(Operation[Marked]):
     """
-    Add a portion of dependencies to a job of a submission in parts; those of its spec are portion 0.
+    Add a portion of dependencies to a job of a submission in parts. The dependencies of its spec are portion 0.
 
     Nothing changes, and the reply says so, if the job is not one of the submission, or has this portion already.
 
@@ -201,7 +201,7 @@ class Depend(Operation[Marked]):
 
 @attrs.frozen
 class Committed:
-    """How many jobs a submission in parts had that were not there already."""
+    """The number of new jobs of a submission in parts."""
 
     jobs: int
     more: bool
@@ -210,7 +210,7 @@ class Committed:
 @attrs.frozen
 class Commit(Operation[Committed]):
     """
-    Commit a staged submission: its jobs become visible at once; their times count from now.
+    Commit a staged submission: its jobs become visible at once. Their times count from now.
 
     A store that has lost a part refuses the commit, and hides what is left of the submission until it is withdrawn or
     expires.
@@ -238,7 +238,7 @@ class Commit(Operation[Committed]):
 @attrs.frozen
 class Withdraw(Operation[Marked]):
     """
-    Withdraw a staged submission: what was sent of it is dropped as if it had never been.
+    Withdraw a staged submission and drop its sent parts without a trace.
 
     The reply says whether there was one to withdraw: not one that was committed, or whose parts have expired.
     """
@@ -255,14 +255,14 @@ class Drawn:
 
 @attrs.frozen
 class Draw(Operation[Drawn]):
-    """Draw *count* numbers for ``ids="sequence"``; a number is never drawn twice."""
+    """Draw *count* numbers for ``ids="sequence"``. No number is drawn twice."""
 
     count: Annotated[int, Asked(0, JOBS_PER_SUBMISSION_MAX)]
 
 
 @attrs.frozen
 class Peek(Operation[Drawn]):
-    """Ask which number would be drawn next, and draw none."""
+    """Query the next number of the sequence without drawing it."""
 
     is_question: ClassVar[bool] = True
 
@@ -277,7 +277,7 @@ class Pushed:
 
 @attrs.frozen
 class Push(Operation[Pushed]):
-    """Store a value, opaque to every backend, under a key of a namespace, for *ttl_ms*; 0 deletes what is there."""
+    """Store a value, opaque to every backend, under a key of a namespace, for *ttl_ms*. 0 deletes the stored value."""
 
     namespace: NameText
     key: NameText
@@ -287,7 +287,7 @@ class Push(Operation[Pushed]):
 
 @attrs.frozen
 class Pulled:
-    """A value stored by `Push`; None if there is none or its time is over."""
+    """A value stored by `Push`; None for a missing or expired one."""
 
     value: bytes | None = attrs.field(repr=sized)
 
@@ -303,7 +303,7 @@ class Pull(Operation[Pulled]):
 
 @attrs.frozen
 class SharedKeys:
-    """Keys of shared values in order; *after* is where the next page begins, None at the end."""
+    """Keys of shared values in order. *after* is the start of the next page, None at the end."""
 
     keys: tuple[str, ...]
     after: str | None
@@ -312,7 +312,7 @@ class SharedKeys:
 @attrs.frozen
 class ListShared(Operation[SharedKeys]):
     """
-    Read the keys of a namespace that begin with *prefix* and come after *after*, in order of their UTF-8 bytes.
+    Read the keys of a namespace with *prefix*, behind *after*, in order of their UTF-8 bytes.
 
     A page ends after *limit* keys, or when 1 000 were looked at: values whose time is over are looked at too, and not
     listed. So it may be empty and not the last.

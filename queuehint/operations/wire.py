@@ -67,7 +67,7 @@ _KNOWN: Final = frozenset({int, str, bytes, bool, float, type(None), OutcomeKind
 
 @attrs.frozen
 class Extend(Operation[None]):
-    """The process that leads has renewed its own leases, of its own accord, before anything is reaped."""
+    """The leader has renewed its own leases, of its own accord, before anything is reaped."""
 
     leases: tuple[tuple[JobId, Token], ...]
     lease_ms: DurationMs
@@ -75,14 +75,14 @@ class Extend(Operation[None]):
 
 @attrs.frozen
 class Await(Operation[None]):
-    """Callers wait for these jobs; their records are kept until they can be read."""
+    """Callers wait for these jobs. Their records are kept until they can be read."""
 
     job_ids: tuple[JobId, ...]
 
 
 @attrs.frozen
 class PlaceAnew(Operation[None]):
-    """The doctor has replaced the gates by those of the jobs placed anew."""
+    """The doctor has replaced the gates by those of a fresh placement of the jobs."""
 
 
 @attrs.frozen(kw_only=True)
@@ -111,7 +111,7 @@ class Begin(Operation[None]):
     def of(
         cls, retention: Retention | None, *, epoch_s: int | None, budget: int, release: str, is_heir: bool = True
     ) -> Begin:
-        """Make one of a retention, if there is one."""
+        """Return a `Begin` with the numbers of a retention, if any."""
         kept, services = (None, ()) if retention is None else retention.in_ms()
         return cls(epoch_s=epoch_s, budget=budget, retention=kept, services=services, release=release, is_heir=is_heir)
 
@@ -136,7 +136,7 @@ QUESTIONS: Final[frozenset[type[Any]]] = frozenset([kind for kind in OPERATIONS 
 
 class _Form:
     """
-    How the values of one class are written and read.
+    The writer and reader of the values of one class.
 
     Attributes:
         dump: returns a value as a JSON object, without fields that have their defaults.
@@ -150,7 +150,7 @@ class _Form:
         self.dump: Callable[[Any], dict[str, Any]] = _dumping(cls, self._readers)
 
     def load(self, pairs: list[tuple[str, Any]]) -> Any:
-        """Return the value of an object of JSON, given without its class."""
+        """Return the value of a JSON object without its class."""
         fields = {name: _tupled(field) if type(field) is list else field for name, field in pairs}
         for name, read in self._readers.items():
             if name in fields:
@@ -159,7 +159,7 @@ class _Form:
 
 
 def _dumping(cls: type[Any], readers: dict[str, Callable[[Any], Any]]) -> Callable[[Any], dict[str, Any]]:
-    """Return a function that writes values of a class: what depends on the class alone is decided once."""
+    """Return a function that writes values of a class, compiled once for the class."""
     names: dict[str, Any] = {"known": _KNOWN, "refuse": _refuse_objects, "OutcomeKind": OutcomeKind}
     lines = ["def dump(value):", f"    found = {{{_CLASS!r}: {cls.__name__!r}}}"]
     for n, field in enumerate([field for field in attrs.fields(cls) if field.init]):
@@ -184,7 +184,7 @@ def _dumping(cls: type[Any], readers: dict[str, Callable[[Any], Any]]) -> Callab
 
 
 def _refuse_objects(value: Any) -> None:
-    """Refuse an object that could not be read again: a journal with one such row is lost."""
+    """Refuse an object that could not be read again: one such row would make a journal unreadable."""
     if isinstance(value, dict):
         raise InvalidJobTypeError(f"an operation holds a {type(value).__name__}: {shown(value)}")
     if isinstance(value, (tuple, list)):
@@ -269,7 +269,7 @@ WIRED: Final = {cls: _DUMPS[cls] for cls in (*VALUES, Grant, bytes)}
 
 
 def load_value(pairs: list[tuple[str, Any]]) -> Any:
-    """Return the value of a JSON object; an object of no class is a dictionary."""
+    """Return the value of a JSON object. An object without a class is a dictionary."""
     return _load_value(pairs) if pairs and pairs[0][0] == _CLASS else dict(pairs)
 
 
@@ -294,7 +294,7 @@ def encode(operation: Operation[Any]) -> bytes:
 
 def decode(data: bytes) -> Operation[Any]:
     """
-    Return the operation that some bytes stand for.
+    Return the operation encoded by some bytes.
 
     Raises:
         CorruptStateError: they stand for none.
@@ -313,7 +313,7 @@ def decode(data: bytes) -> Operation[Any]:
 
 def encode_grant(grant: Grant) -> bytes:
     """
-    Return a grant as bytes, for a process that has the arguments already, and depends on nothing by itself.
+    Return a grant as bytes, for a process that already has the arguments and has no dependencies of its own.
 
     What tells the arguments apart and fills them is left out with them.
     """
@@ -338,7 +338,7 @@ _PLAIN: Final = (str, int, float, type(None))
 
 def error_facts(error: QueueHintError) -> list[Any]:
     """
-    Return an error as JSON: its class, the texts of its arguments, and those of its facts that are plain or tuples.
+    Return an error as JSON: its class, the texts of its arguments, and its plain facts and tuples.
 
     A class of an application's is told as the one of ours that it is made of. What the error was raised from is left
     out.
@@ -353,7 +353,7 @@ def error_facts(error: QueueHintError) -> list[Any]:
 
 def error_of(facts: list[Any]) -> QueueHintError:
     """
-    Return the error that `error_facts` has told; tuples are tuples again.
+    Return the error of some `error_facts`. Tuples are tuples again.
 
     Raises:
         KeyError: it names none of ours; no name is ever imported.

@@ -52,7 +52,7 @@ __all__ = [
 @attrs.frozen
 class Unreadable:
     """
-    A job that was granted although its spec cannot be read here; its worker settles it at once.
+    A granted job with a spec that cannot be read here. Its worker settles it at once.
 
     Args:
         problem: what is wrong with it.
@@ -135,7 +135,7 @@ class Exchange(Operation[Exchanged]):
 
 @attrs.frozen
 class Renewed:
-    """One verdict for each lease: DONE, CANCELED (renewed, and asked to stop) or LOST."""
+    """One verdict for each lease: DONE, CANCELED (renewed, and requested to stop) or LOST."""
 
     verdicts: tuple[Verdict, ...]
     more: bool
@@ -160,7 +160,7 @@ class Renew(Operation[Renewed]):
 @attrs.frozen
 class Note:
     """
-    The messages of one job: lines of its log, its progress, its partial result, the result of a step, or several.
+    The messages of one job: log lines, progress, partial result, step results.
 
     Args:
         token: of the running job's newest grant; None for lines alone, appended to any record that is kept, whatever
@@ -199,7 +199,7 @@ class Posted:
 @attrs.frozen
 class Post(Operation[Posted]):
     """
-    Store what jobs say, each note as if it came alone.
+    Store the notes of jobs, each as if sent alone.
 
     Args:
         notes: up to 1 000, in order.
@@ -215,7 +215,7 @@ class Post(Operation[Posted]):
 @attrs.frozen
 class Announced:
     """
-    The registration of a worker, and what shows whether the store is the one that it knows.
+    The registration of a worker, and the marks by which the worker recognizes the store.
 
     Args:
         verdict: DONE; UNKNOWN if a worker leaves that was not known.
@@ -273,4 +273,4 @@ class Ticked:
 
 @attrs.frozen
 class Tick(Operation[Ticked]):
-    """Do leftover and due work: promote, reap, prune. Any worker may; there is no leader."""
+    """Do leftover and due work: promote, reap, prune. Any worker may do it, without a leader."""

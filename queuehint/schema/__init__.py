@@ -1,1 +1,1 @@
-"""What a field of a value may hold, said once; the checks compiled from it, and the checks of user input."""
+"""The declared kinds of the fields of values, the checks compiled from them, and the checks of user input."""

@@ -1,5 +1,5 @@
 """
-Print what is compiled for a class: ``python -m queuehint.schema Exchange``.
+Print the code compiled for a class: ``python -m queuehint.schema Exchange``.
 
 Without a name, the names of the classes.
 """
@@ -26,7 +26,7 @@ def _classes() -> dict[str, type]:
 
 
 def main(names: list[str]) -> int:
-    """Print the code of some classes; return the status to exit with."""
+    """Print the code of some classes. Return the exit status."""
     classes = _classes()
     for name in names:
         if name not in classes:

@@ -1,5 +1,5 @@
 """
-Annotations of fields: the kind that each says.
+Annotations of fields, and their kinds.
 
 What an annotation says already is not said again as a kind: a tuple holds many of a kind, a `Literal` is one of some
 words, a class of ours has fields of its own.
@@ -22,7 +22,7 @@ from queuehint.schema.kinds import RULED, Also, AtMost, Choice, Flag, Kind, Many
 
 def kind_of(hint: Any) -> Kind:
     """
-    Return the kind that an annotation says.
+    Return the kind of an annotation.
 
     Raises:
         TypeError: it says none: a bare text or number has no limit.
@@ -48,7 +48,7 @@ def kind_of(hint: Any) -> Kind:
 
 
 def ruled(cls: type[Any]) -> dict[str, Kind]:
-    """Return those fields of a class that the rules of a store read, by name, with their kinds."""
+    """Return the fields of a class that the rules of a store read, by name, with their kinds."""
     hints = get_type_hints(cls, include_extras=True)
     marked = [name for name, hint in hints.items() if RULED in getattr(hint, "__metadata__", ())]
     return {name: kind_of(hints[name]) for name in marked}

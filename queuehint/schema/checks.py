@@ -66,7 +66,7 @@ def check_tag(value: object, *, parameter: str = "tag") -> str:
 
 def check_tags(value: object) -> tuple[str, ...]:
     """
-    Check up to 8 tags; return each once, in order.
+    Check up to 8 tags. Return each once, in order.
 
     >>> check_tags(["urgent", "eu"]), check_tags(None)
     (('eu', 'urgent'), ())
@@ -88,7 +88,7 @@ def check_identity(value: object) -> tuple[str, ...]:
 
 def check_headers(value: object) -> tuple[tuple[str, str], ...]:
     """
-    Check headers, a mapping of text to text or its items; return them in order of their names.
+    Check headers, a mapping of text to text or its items. Return them in order of their names.
 
     No value is shown in an error: it is the application's own.
 
@@ -157,13 +157,13 @@ def check_payload_size(payload: object, *, parameter: str, bytes_max: int) -> No
 
 
 def plain_text(value: object) -> str:
-    """Return a value as text of no class but str; raises what its own ``__str__`` does."""
+    """Return a value as a plain str. Exceptions of its own ``__str__`` propagate."""
     return str.__str__(value if isinstance(value, str) else str(value))
 
 
 def check_items(value: object, *, parameter: str, most: int | None = None, advice: str = "") -> list[Any]:
     """
-    Check that several things are given, in a list or anything else to iterate over, and return them.
+    Check that several items are given, in a list or any other iterable, and return them.
 
     Args:
         most: how many they may be; one more than that is read at most. None is for what tests are given.
@@ -227,7 +227,7 @@ def check_callable(value: object, *, parameter: str) -> Any:
 
 
 def check_object(value: object, *methods: str, parameter: str, what: str) -> Any:
-    """Check that an object of the application's has the methods that are asked of it."""
+    """Check that an object of the application has the required methods."""
     for method in methods:
         if not callable(getattr(value, method, None)):
             raise InvalidJobTypeError(
@@ -350,7 +350,7 @@ def check_run_at(value: object, *, parameter: str = "run_at", now_ms: int | None
 
 
 def check_choice(value: object, choices: tuple[Choice, ...], *, parameter: str) -> Choice:
-    """Check one word out of a few."""
+    """Check one word of a closed set."""
     expected = f"{parameter} must be one of {', '.join(choices)}"
     if not isinstance(value, str):
         raise InvalidJobTypeError(f"{expected}, got {type(value).__name__}: {shown(value)}")
@@ -369,7 +369,7 @@ def _span(duration_ms: int) -> str:
 
 def encodable(text: str) -> str:
     r"""
-    Return a text that UTF-8 can encode: lone surrogates are escaped.
+    Return a text that UTF-8 can encode, with lone surrogates escaped.
 
     >>> print(encodable("x\udce9.txt"))
     x\udce9.txt

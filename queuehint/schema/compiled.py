@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 class Remembered:
     """
-    Room for a note on a value that its fields were checked, except that its `id` may be empty: that may be drawn later.
+    Base of values that remember their checks, except for an empty `id`, which may be drawn later.
 
     The note is no field: it is neither compared nor written anywhere.
     """
@@ -48,7 +48,7 @@ class Remembered:
 
 def check_of(cls: type[Any], *more: Check) -> Check:
     """
-    Return the check of a class of ours: it refuses a value of which a field holds something else than its kind names.
+    Return the check of a class of ours: it refuses a value with a field that does not match its kind.
 
     A value that remembers that it was checked is not checked again.
 
@@ -78,7 +78,7 @@ def maker(cls: type[T]) -> Callable[..., T]:
 
 def taker(find: Callable[[], type[Any]], **called: str) -> Callable[[Any], None]:
     """
-    Return a function that takes the fields of a new value of a class of ours as a user has given them.
+    Return a function that converts the user's fields of a new value of a class of ours.
 
     A field of a single thing that is not in the form of its kind is replaced by what the kind takes it for; a value of
     another class of ours is looked at; paths and tuples are left to the class.
@@ -95,7 +95,7 @@ def taker(find: Callable[[], type[Any]], **called: str) -> Callable[[Any], None]
 
 def normaliser(find: Callable[[], type[Any]], **parse: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
     """
-    Return a function that checks the fields of a value as a user has made it, and returns those that change, by name.
+    Return a function that checks the user's fields of a value, and returns the changed ones by name.
 
     A field of a single thing that is not in the form of its kind becomes what the kind takes it for; several members of
     an enum become each once, in its order; what a function takes as well becomes what that returns.
@@ -112,7 +112,7 @@ def normaliser(find: Callable[[], type[Any]], **parse: Callable[[Any], Any]) -> 
 
 def asker(find: Callable[[], type[Any]]) -> Callable[[str, Any], tuple[str, Any]]:
     """
-    Return a function that takes an option of a job and its value, and returns the field of a class and what it holds.
+    Return a function that converts an option of a job and its value to a field of a class and its value.
 
     Args:
         find: returns the class, which may be made later.
@@ -130,17 +130,17 @@ def asker(find: Callable[[], type[Any]]) -> Callable[[str, Any], tuple[str, Any]
 
 
 def option_of(name: str) -> str:
-    """Return what users call a field when they ask for a job: times without their unit."""
+    """Return the option name of a field: times without their unit."""
     return name.removesuffix("_ms")
 
 
 def options_of(cls: type[Any]) -> frozenset[str]:
-    """Return what users call the fields of a class."""
+    """Return the option names of the fields of a class."""
     return frozenset([option_of(field.name) for field in attrs.fields(cls)])
 
 
 def _at_first_use(compiled: Callable[[], Any]) -> Callable[..., Any]:
-    """Return a function that becomes another one when it is called, so that no call goes by way of it."""
+    """Return a function that compiles its own code at the first call, without indirection afterwards."""
 
     def fill() -> Callable[..., Any]:
         made = compiled()
@@ -159,7 +159,7 @@ def _first(*args: Any, **kwargs: Any) -> Any:
 
 
 def source_of(cls: type[Any]) -> str:
-    """Return the code that is compiled for a class."""
+    """Return the code compiled for a class."""
     sources = [_check_source(cls)[0]]
     if "__weakref__" not in getattr(cls, "__slots__", ("__weakref__",)):
         sources.append(_maker_source(cls)[0])
@@ -198,7 +198,7 @@ def _check_source(cls: type[Any], *more: Check) -> tuple[str, dict[str, Any]]:
 
 
 class _Writer:
-    """The lines of one check, and what its names stand for."""
+    """The lines of one check, and the values of its names."""
 
     def __init__(self, names: dict[str, Any]) -> None:
         self.lines: list[str] = []
@@ -215,12 +215,12 @@ class _Writer:
         return name
 
     def variable(self, field: str) -> str:
-        """Return a variable for what a field holds."""
+        """Return a variable for the value of a field."""
         self._variables += 1
         return f"{field}_{self._variables}"
 
     def fields(self, cls: type[Any], x: str, where: str, depth: int) -> None:
-        """Check all fields of a value of a class, and what it says of several of them."""
+        """Check all fields of a value of a class, and the rules across its fields."""
         kinds = _kinds_of(cls)
         is_remembered = issubclass(cls, Remembered)
         outer = depth
@@ -323,13 +323,13 @@ class _Writer:
 
 
 def check_size(what: str, size: int, most: int) -> None:
-    """Refuse more of something than one operation may have."""
+    """Refuse more items than one operation may have."""
     if size > most:
         raise InvalidJobError(f"{what}: {size} in one operation, limit {most}")
 
 
 def check_by(rules: Callable[[Any], object], value: Any, where: str) -> None:
-    """Run a check that does not know of what the value is a part, and say that in its error."""
+    """Run a check of a part of a value, and prefix its error with the part's position."""
     try:
         rules(value)
     except CycleError:
@@ -340,14 +340,14 @@ def check_by(rules: Callable[[Any], object], value: Any, where: str) -> None:
 
 
 def members(cls: type[Enum], value: Any, parameter: str) -> tuple[Any, ...]:
-    """Return the members of an enum that are named, each once and in its order."""
+    """Return the named members of an enum, each once and in its order."""
     if type(value) is not tuple or not all(isinstance(member, cls) for member in value):
         raise InvalidJobTypeError(f"{parameter} must be a tuple of {cls.__name__}, got {shown(value)}")
     return tuple([member for member in cls if member in value])
 
 
 def are_same(items: object, others: object) -> bool:
-    """Return whether two values are equal and of the very same items, which may be of classes that lie about it."""
+    """Return whether two values are identical, item by item for tuples."""
     if type(items) is not tuple or type(others) is not tuple:
         return items is others
     return len(items) == len(others) and all(map(is_, items, others))
@@ -358,7 +358,7 @@ def _called(cls: type[Any]) -> str:
 
 
 def _is_shown(cls: type[Any]) -> bool:
-    """Return whether a wrong value may be shown: not where a field is not, for it holds an application's data."""
+    """Return whether a wrong value may be shown, which excludes classes with a hidden field of application data."""
     return not any(callable(field.repr) for field in attrs.fields(cls))
 
 

@@ -1,5 +1,5 @@
 """
-Kinds of fields: what a field of a value may hold, as data.
+Kinds of fields: their allowed values, as data.
 
 A field says its kind in its annotation, as ``Annotated[int, Count(1, 100)]`` or by a name for that, such as `JobId`;
 `queuehint.schema.annotations` reads it.
@@ -48,7 +48,7 @@ TEXT_MAX: Final = 4096
 
 
 class Kind:
-    """What a field may hold."""
+    """The allowed values of a field."""
 
     __slots__ = ()
 
@@ -61,18 +61,18 @@ class Kind:
 
 
 class Single(Kind):
-    """What a field may hold that is one thing."""
+    """The kind of a field with a single value."""
 
     __slots__ = ()
 
     @property
     def test(self) -> str:
-        """An expression of ``{x}``, without calls of Python functions; true only of what fits."""
+        """An expression of ``{x}``, without calls of Python functions, true only of allowed values."""
         raise NotImplementedError
 
     def check(self, value: Any, where: str) -> None:
         """
-        Refuse what does not fit.
+        Refuse a value that does not match.
 
         Args:
             where: what the value is called: the operation, the field, the field in that.
@@ -84,12 +84,12 @@ class Single(Kind):
         raise NotImplementedError
 
     def take(self, value: Any, parameter: str) -> Any:
-        """Return what a user has given in the form of the field, or refuse it by the name of the parameter."""
+        """Return the user's value in the form of the field, or refuse it by the name of the parameter."""
         self.check(value, parameter)
         return value
 
     def ask(self, value: Any, parameter: str) -> Any:
-        """Like `take`, of what stands for the field where jobs are asked for: times are given as users give them."""
+        """Like `take`, for the option of a job: times are given as users give them."""
         return self.take(value, parameter)
 
 
@@ -141,7 +141,7 @@ class Name(Label):
 
 
 class Tag(Label):
-    """A word that records are found by."""
+    """A tag of records, for queries."""
 
     __slots__ = ()
     _check = check_tag
@@ -211,7 +211,7 @@ class Count(Single):
 
 
 class Asked(Count):
-    """A whole number that a caller passes on as it is: an error names it as the parameter that it is there."""
+    """A whole number passed on unchanged from a caller. An error names the caller's parameter."""
 
     __slots__ = ()
 
@@ -262,7 +262,7 @@ class Number(Single):
 
 
 class Payload(Single):
-    """Bytes that are the application's own."""
+    """Opaque bytes of the application."""
 
     __slots__ = ("most",)
 
@@ -338,7 +338,7 @@ class PathOf(Single):
 
 
 class Parsed(Single):
-    """What a function of ours takes that checks and returns it."""
+    """A value checked and converted by a function of ours."""
 
     __slots__ = ("likely", "parse", "types")
 
@@ -372,7 +372,7 @@ class Value(Kind):
         self.cls = cls
 
     def ask(self, value: Any, parameter: str) -> Any:
-        """Return the value that stands for what a user passes, as its class says."""
+        """Return the value of the class for a user's value, by ``of`` of the class."""
         return self.cls.of(value, parameter=parameter)
 
 
@@ -383,7 +383,7 @@ class Member(Value):
 
 
 class Optional(Kind):
-    """What another kind names, or None; or True or False; or one of some words."""
+    """Another kind, or None, or True or False, or one of some words."""
 
     __slots__ = ("kind", "takes_bool", "takes_none", "words")
 
@@ -394,13 +394,13 @@ class Optional(Kind):
         self.takes_bool = takes_bool
 
     def ask(self, value: Any, parameter: str) -> Any:
-        """Return what a user passes in the form of the field."""
+        """Return the user's value in the form of the field."""
         return None if value is None else self.kind.ask(value, parameter)  # type: ignore[attr-defined]
 
 
 def bare(kind: Kind) -> Kind:
     """
-    Return the kind of what a field holds where it holds more than None, True, False or one of some words.
+    Return the kind within an `Optional`, or the kind itself.
 
     >>> bare(Optional(Id(), words=(), takes_none=True, takes_bool=False)), bare(Flag())
     (Id(), Flag())
@@ -419,7 +419,7 @@ class Many(Kind):
 
 
 class Row(Kind):
-    """A tuple of one of each."""
+    """A tuple with one item of each kind."""
 
     __slots__ = ("items",)
 
@@ -428,7 +428,7 @@ class Row(Kind):
 
 
 class Also(Kind):
-    """What another kind names, and a function takes as well."""
+    """Another kind, and further values accepted by a function."""
 
     __slots__ = ("kind", "parse")
 
@@ -438,7 +438,7 @@ class Also(Kind):
 
 
 class Repeated(Kind):
-    """What another kind names, mostly the very same object as the last time: that is checked once."""
+    """Another kind, mostly given the same object again: such an object is checked once."""
 
     __slots__ = ("kind",)
 
@@ -447,7 +447,7 @@ class Repeated(Kind):
 
 
 class Mark:
-    """Said of a field besides its kind."""
+    """An annotation of a field besides its kind."""
 
     __slots__ = ("what",)
 
@@ -460,7 +460,7 @@ RULED: Final = Mark("ruled")
 
 
 class AtMost:
-    """Said of a tuple: how many it may hold."""
+    """The annotation of a tuple with its highest length."""
 
     __slots__ = ("most",)
 

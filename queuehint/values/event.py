@@ -71,7 +71,7 @@ EventWord: TypeAlias = Literal[
 @attrs.frozen(kw_only=True)
 class Event:
     """
-    One move of one job, or one report of its progress.
+    One state transition of one job, or one progress report.
 
     Args:
         at: its place among all events of the namespace; each has the next number, with or without subscribers.
@@ -116,7 +116,7 @@ class Event:
 
     @property
     def path(self) -> Path | None:
-        """The path of the job's only claim; None if it has none or several."""
+        """The path of the job's only claim; None for no claim or several."""
         return self.claims[0].path if len(self.claims) == 1 else None
 
     @property
@@ -127,7 +127,7 @@ class Event:
 
 def event_bytes(event: Event) -> int:
     """
-    Return how much an event counts in a bounded log or queue: its texts in UTF-8, and a fixed size for the rest.
+    Return the size of an event in a bounded log or queue: its texts in UTF-8, and a fixed size for the rest.
 
     >>> event_bytes(Event(at=1, at_ms=0, kind=EventKind.QUEUED, id="a", number=1, old=None, new=None, task="t"))
     265
@@ -146,7 +146,7 @@ def event_bytes(event: Event) -> int:
 
 @attrs.frozen(kw_only=True)
 class Missed:
-    """*count* events were dropped: they were not read in time, or the listener is too slow."""
+    """*count* events were dropped: not read in time, or the listener is too slow."""
 
     count: int
 
@@ -154,7 +154,7 @@ class Missed:
 @attrs.frozen(kw_only=True)
 class EventFilter:
     """
-    Conditions on events, joined by AND; None or ``()`` is no condition.
+    Conditions on events, joined by AND. None or ``()`` is no condition.
 
     Args:
         kinds: one of these.
@@ -191,14 +191,14 @@ _normal_filter: Final = normaliser(lambda: EventFilter)
 
 
 class FilterIndex(Generic[Key]):
-    """Filters of keys, indexed by one of their conditions: an event is compared only with those that it may pass."""
+    """Filters of keys, indexed by one condition each: an event is compared only with the filters it may pass."""
 
     def __init__(self) -> None:
         self._filters: dict[Key, EventFilter] = {}
         self._by_condition: dict[Hashable, dict[Key, EventFilter]] = {}
 
     def add(self, key: Key, wanted: EventFilter) -> None:
-        """Add the filter of a key that has none."""
+        """Add the filter of a new key."""
         self._filters[key] = wanted
         self._by_condition.setdefault(_condition(wanted), {})[key] = wanted
 

@@ -118,7 +118,7 @@ def parse_hint(hint: object, *, parameter: str = "queue_hint") -> Path | None:
 
 
 def parse_path(hint: object, *, parameter: str = "path") -> Path:
-    """Like `parse_hint`, for a parameter that must name a place: ``None`` is refused."""
+    """Check the hint of a parameter that requires a place: `parse_hint`, with ``None`` refused."""
     path = parse_hint(hint, parameter=parameter)
     if path is None:
         raise InvalidHintTypeError(f"{parameter} must be a list of segments, got None; [] is the root")
@@ -179,7 +179,7 @@ def each_claim(claims: object, *, parameter: str = "claims") -> list[Claim]:
 
 def parse_places(claims: object, *, parameter: str = "claims") -> tuple[Claim, ...]:
     """
-    Check the claims of a job that workers run: none is that of a permit, which takes no place.
+    Check the claims of a job that workers run. No claim may be that of a permit, which takes no place.
 
     Raises:
         InvalidHintTypeError, InvalidHintError: as `parse_claims`.
@@ -222,7 +222,7 @@ def _object(value: object) -> object:
 
 def normalise(claims: Iterable[Claim]) -> tuple[Claim, ...]:
     """
-    Return claims that ask for the same and never block one another, sorted by path.
+    Return equivalent claims that never block one another, sorted by path.
 
     What another claim covers is dropped (an exclusive claim covers all below it, a shared one what is shared
     below it); a shared claim with an exclusive one below it becomes exclusive; repeated until nothing changes.
@@ -244,7 +244,7 @@ def normalise(claims: Iterable[Claim]) -> tuple[Claim, ...]:
 
 
 def is_counted(claims: tuple[Claim, ...]) -> bool:
-    """Return whether claims are those of a permit: one, which takes no place."""
+    """Return whether claims are those of a permit: a single one, which takes no place."""
     return len(claims) == 1 and claims[0].mode == COUNTED
 
 
@@ -307,7 +307,7 @@ def _claims(claims: object, parameter: str) -> tuple[Claim, ...]:
 
 def queue_key(path: Sequence[str]) -> str:
     """
-    Return the path's key; no two paths have the same.
+    Return the unique key of a path.
 
     Raises:
         InvalidHintError, InvalidHintTypeError: as `parse_path`.
@@ -356,14 +356,14 @@ def gate_key(path: Path) -> str:
 
 
 def parse_gate_key(key: str) -> Path:
-    """Return the path of a gate key that is known to be one."""
+    """Return the path of a valid gate key."""
     if not key:
         return ROOT
     return tuple(key.split(":")) if "\\" not in key else _segments(key)
 
 
 def _segments(key: str) -> Path:
-    """Take a key apart at its colons, those after a backslash excepted."""
+    """Split a key at its unescaped colons."""
     segments, segment, rest = [], "", iter(key)
     for character in rest:
         if character == ":":
@@ -395,7 +395,7 @@ def parse_key(key: str) -> Path:
 
 
 def _length(items: list[Any] | tuple[Any, ...]) -> int:
-    """Return how many there are, whatever a subclass says."""
+    """Return the true length, whatever a subclass reports."""
     return list.__len__(items) if isinstance(items, list) else tuple.__len__(items)
 
 
@@ -410,7 +410,7 @@ def _not_a_list(hint: object, parameter: str) -> str:
 
 
 def _check_segment(segment: str, index: int, parameter: str) -> int:
-    """Return the segment's length in bytes, or raise for what the fast test could not accept."""
+    """Return the segment's length in bytes, or raise for an invalid segment."""
     where = f"{parameter} segment {index}"
     if not segment:
         raise InvalidHintError(f"{where} is empty; it must be 1 to {SEGMENT_BYTES_MAX} bytes")

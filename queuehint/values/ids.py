@@ -23,7 +23,7 @@ _PAIRS = tuple(high + low for high in _DIGITS for low in _DIGITS)
 
 
 class _Maker:
-    """What the ids of one process are made from; a fork has a maker of its own."""
+    """The parts of the ids of one process. A fork has a maker of its own."""
 
     def __init__(self, own: Callable[[], str] | None = None) -> None:
         self.own = own
@@ -37,7 +37,7 @@ class _Maker:
 
 class Process:
     """
-    Identity of a process: ``mark`` is an object that a fork has another one of.
+    Identity of a process. ``mark`` is an object that differs in a fork.
 
     ``has_no_store`` is true in a process of handlers whose worker has a store that no other process sees.
     """

@@ -35,7 +35,7 @@ TOO_MANY_LIMITS = f"a namespace has at most {LIMITS_MAX} limits"
 @attrs.frozen(kw_only=True)
 class Limit:
     """
-    Limits of one place, task or pool; one that limits nothing stands for none.
+    Limits of one place, task or pool. An empty limit stands for none.
 
     For `most` and `rate` a job counts as many times as its cost says.
 
@@ -78,29 +78,29 @@ class Limit:
 
     @property
     def lifted(self) -> Limit:
-        """The limit of nothing in its place."""
+        """The empty limit of the same scope, which removes this one."""
         return attrs.evolve(self, most=None, rate=None, burst=None, max_pending=None)
 
     @property
     def key(self) -> Key:
-        """The scope of the limit; a namespace has one limit of each key."""
+        """The scope of the limit. A namespace has one limit of each key."""
         if self.task is not None:
             return "task", self.task
         return (self.path, self.each) if self.pool is None else ("pool", self.pool)
 
     @property
     def selection(self) -> RecordFilter | None:
-        """The filter of the jobs of its task or pool; None if it is of a place, or of the namespace."""
+        """The filter of the jobs of its task or pool; None for a limit of a place, or of the namespace."""
         return None if self.task is None and self.pool is None else RecordFilter(task=self.task, pool=self.pool)
 
     @property
     def holds_back(self) -> bool:
-        """True if it limits starts."""
+        """Whether the limit can hold back starts."""
         return self.most is not None or self.rate is not None
 
     @property
     def costs_max(self) -> int:
-        """How much a job may cost that is ever to start under it."""
+        """The highest cost of a job that can ever start under the limit."""
         starts = self.rate and (self.burst or self.rate[0])
         return min(self.most or MOST_MAX, starts or MOST_MAX)
 
@@ -111,7 +111,7 @@ class Limit:
 
     def check_rules(self) -> None:
         """
-        Check that its fields go together.
+        Check that the fields are consistent.
 
         Raises:
             InvalidJobError: naming what does not.
@@ -151,7 +151,7 @@ class LimitState:
 
 
 def order_of(limit: Limit) -> tuple[int, Path, bool, str]:
-    """Return what limits are listed by: the namespace, by path, the one for each child last, tasks, pools; by name."""
+    """Return the sort key of a limit: the namespace, by path, the one for each child last, tasks, pools; by name."""
     rank = 3 if limit.pool is not None else 2 if limit.task is not None else 0 if limit.path is None else 1
     return rank, limit.path or (), limit.each, limit.task or limit.pool or ""
 

@@ -62,7 +62,7 @@ class JobError:
 
 
 class OutcomeKind(StrEnum):
-    """How a worker says an attempt ended."""
+    """The kind of an attempt's end, as reported by its worker."""
 
     FINISHED = "finished"
     FAILED = "failed"
@@ -142,14 +142,14 @@ new_grant: Final = maker(Grant)
 
 @attrs.frozen
 class Progress:
-    """How far a running job is: *done* of *total* (either may be None), and a note of at most 1 024 characters."""
+    """The progress of a running job: *done* of *total* (either may be None), and a note of at most 1 024 characters."""
 
     done: AnyNumber | None = None
     total: AnyNumber | None = None
     note: ShortText | None = None
 
     def as_text(self) -> str:
-        """Return it as a store keeps it: a JSON array."""
+        """Return the stored form: a JSON array."""
         return _dump([self.done, self.total, self.note])
 
 

@@ -52,7 +52,7 @@ def _waits_s(waits: object, parameter: str = "waits") -> tuple[float, ...]:
 @attrs.frozen
 class Backoff:
     """
-    How long a failed job waits before it is tried again: ``min(base * factor**(n - 1), cap)`` seconds.
+    The wait before the next attempt of a failed job: ``min(base * factor**(n - 1), cap)`` seconds.
 
     Or as a list says: ``waits[0]`` after the first attempt, ``waits[1]`` after the second, and so on.
 
@@ -97,7 +97,7 @@ class Backoff:
     @classmethod
     def of(cls, value: object, *, parameter: str = "backoff") -> Backoff:
         """
-        Return the back-off that an option of a job stands for: itself, or a list of waits, which are kept to exactly.
+        Return the back-off of an option: a `Backoff` itself, or one of exactly the listed waits.
 
         Raises:
             InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
@@ -149,7 +149,7 @@ _take_backoff: Final = taker(lambda: Backoff)
 @attrs.frozen(kw_only=True)
 class Policy:
     """
-    Retries, timeouts and failure rules of a job; one value is shared by all jobs of a task.
+    Retries, timeouts and failure rules of a job. All jobs of a task share one value.
 
     Raises:
         InvalidJobError, InvalidJobTypeError: a value of the wrong type or out of its range.
@@ -266,11 +266,11 @@ class Retention:
         return cls(service=timedelta(days=90))
 
     def of_service_ms(self, service: str) -> int | None:
-        """Return how long the records of a service are kept, in ms; None if by the state of each job."""
+        """Return the retention of the records of a service, in ms; None for the retention by state."""
         return self.services_ms.get(service, self.service_ms)
 
     def in_ms(self) -> RetentionMs:
-        """Return it as numbers, equal for equal times however they were given."""
+        """Return the retention as numbers, equal for equal times in any unit."""
         four = (self.finished_ms, self.failed_ms, self.canceled_ms, self.service_ms)
         return four, tuple(sorted(self.services_ms.items()))
 

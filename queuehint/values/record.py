@@ -30,7 +30,7 @@ STEPS_CHOICES: tuple[StepsChoice, ...] = get_args(StepsChoice)
 
 
 class JobState(StrEnum):
-    """Where a job is in its life; the names of the field's older systems."""
+    """The state of a job, under the names of the field's older systems."""
 
     SCHEDULED = "SCHEDULED"
     """Waits for a time; holds no place."""
@@ -65,7 +65,7 @@ _OF_ERRORS = frozenset({"failed", "retried", "lost"})
 @attrs.frozen(kw_only=True)
 class Attempt:
     """
-    One time that a worker had a job.
+    One run of a job by a worker.
 
     Args:
         started_ms, ended_ms: from when to when; *ended_ms* is None while it runs.
@@ -94,7 +94,7 @@ def history_of(
     worker: str | None,
 ) -> tuple[Attempt, ...]:
     """
-    Return the last attempts of a job with their errors: those noted, and the one that its other fields tell of.
+    Return the last attempts of a job with their errors: the recorded ones, and the one of its other fields.
 
     Of a job that finishes at its first attempt none is noted: its *worker* stays with it.
     """
@@ -131,7 +131,7 @@ class StepInfo:
 
     @property
     def at(self) -> datetime:
-        """When its result was stored."""
+        """The time at which the result was stored."""
         return moment(self.at_ms)
 
 
@@ -190,7 +190,7 @@ class JobRecord:
 
     @property
     def path(self) -> Path | None:
-        """The path of the job's only claim; None if it has none or several."""
+        """The path of the job's only claim; None for no claim or several."""
         return self.spec.claims[0].path if len(self.spec.claims) == 1 else None
 
     @property
@@ -200,22 +200,22 @@ class JobRecord:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The words that it is found by."""
+        """The tags of the job, for queries."""
         return self.spec.tags
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that travel with the job; a copy."""
+        """A copy of the headers of the job."""
         return dict(self.spec.headers)
 
     @property
     def schedule(self) -> str | None:
-        """The name of the schedule that fired it; None if none did."""
+        """The name of the schedule that fired the job, or None."""
         return self.spec.schedule
 
     @property
     def scheduled_at(self) -> datetime | None:
-        """The due time it was fired for; None if no schedule did."""
+        """The due time of the firing, or None without a schedule."""
         return None if self.spec.scheduled_ms is None else moment(self.spec.scheduled_ms)
 
     @property
@@ -229,7 +229,7 @@ class JobRecord:
     @property
     def updated_at(self) -> datetime:
         """
-        When it last moved: the latest of its enqueue, its place, the start and the end of its last attempt, its end.
+        The time of the last transition: enqueue, place, start or end of the last attempt, end.
 
         A change without a time of its own is not counted: of owner, progress or log, or that a dead job was discarded.
         `version` grows with those of the record too.
@@ -238,27 +238,27 @@ class JobRecord:
 
     @property
     def enqueued_at(self) -> datetime:
-        """When it was enqueued."""
+        """The time of the enqueue."""
         return moment(self.enqueued_ms)
 
     @property
     def due_at(self) -> datetime | None:
-        """When it is due, if it waits for a time."""
+        """The due time of a job that waits for a time."""
         return None if self.due_ms is None else moment(self.due_ms)
 
     @property
     def started_at(self) -> datetime | None:
-        """When its last attempt began."""
+        """The start of the last attempt."""
         return None if self.started_ms is None else moment(self.started_ms)
 
     @property
     def ended_at(self) -> datetime | None:
-        """When it was over."""
+        """The time of the job's end."""
         return None if self.ended_ms is None else moment(self.ended_ms)
 
 
 def log_lines(text: str) -> list[str]:
-    """Return the lines of a text as a log takes them, each cut at 4 096 bytes; an empty text is an empty line."""
+    """Return the lines of a text as a log takes them, each cut at 4 096 bytes. An empty text is an empty line."""
     return [
         line[:LOG_LINE_BYTES_MAX].encode("utf-8", "backslashreplace")[:LOG_LINE_BYTES_MAX].decode("utf-8", "ignore")
         for line in text.splitlines() or [""]

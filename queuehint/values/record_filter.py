@@ -18,7 +18,7 @@ _NAMES = ("service", "user", "task", "pool")
 @attrs.frozen(kw_only=True)
 class RecordFilter:
     """
-    Conditions on records, joined by AND; None or ``()`` is no condition.
+    Conditions on records, joined by AND. None or ``()`` is no condition.
 
     Args:
         service, user, task, pool: exactly these names.
@@ -60,7 +60,7 @@ class RecordFilter:
 
     def check_rules(self) -> None:
         """
-        Check that its times go together.
+        Check that the times are consistent.
 
         Raises:
             InvalidJobError: the end is before the begin.
@@ -80,22 +80,22 @@ class RecordFilter:
 
     @property
     def is_by_entry(self) -> bool:
-        """They are found along a path, a flow or the dependents of a job."""
+        """Whether records are found along a path, a flow or the dependents of a job."""
         return self.path is not None or self.flow is not None or self.waits_for is not None
 
     @property
     def is_by_path(self) -> bool:
-        """They are found along a path, in order of queue key."""
+        """Whether records are found along a path, in order of queue key."""
         return self.path is not None and self.flow is None and self.waits_for is None
 
     @property
     def is_unfinished(self) -> bool:
-        """Unfinished jobs may be among them."""
+        """Whether the filter may select unfinished jobs."""
         return not self.states or any(state not in OVER for state in self.states)
 
     @property
     def is_over(self) -> bool:
-        """Jobs that are over may be among them."""
+        """Whether the filter may select ended jobs."""
         return not self.states or any(state in OVER for state in self.states)
 
 

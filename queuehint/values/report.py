@@ -56,7 +56,7 @@ JOBS_NAMED_MAX = 10
 @attrs.frozen(kw_only=True)
 class Reason:
     """
-    Why a job is where it is: one reason, the first that must end before anything else can.
+    The reason of a job's state: the first obstacle that must end before anything else can.
 
     Args:
         jobs: the ids of up to 10 jobs that stand in the way, in order of their places; of dependencies in order of id;
@@ -91,7 +91,7 @@ class Reason:
     @property
     def way_out(self) -> str | None:
         """
-        Return what ends the wait, with the command that does; None of a job that is over.
+        Return the remedy of the wait, with its command; None for an ended job.
 
         >>> Reason(job_id="a", state=JobState.QUEUED, kind=ReasonKind.PAUSED, path_key="doc 1", stuck=True).way_out
         "resume the path: queuehint resume 'doc 1'"
@@ -114,7 +114,7 @@ class Reason:
 
     @property
     def text(self) -> str:
-        """What it waits for, in words, without the job and its state."""
+        """The cause of the wait in words, without the job and its state."""
         if self.kind is ReasonKind.DEPENDENCY and self.open_dependencies > len(self.jobs) > 0:
             return self._still_open() + (f" ({self.detail})" if self.detail else "")
         behind = f" of {', '.join(self.jobs)}" if self.jobs else ""
@@ -154,7 +154,7 @@ def _grouped(number: int) -> str:
 
 
 def _options(selection: RecordFilter) -> str:
-    """Return a filter as it is said on the command line."""
+    """Return a filter as options of the command line."""
     named = [(name, getattr(selection, name)) for name in ("service", "user", "task", "pool", "tag")]
     at = [] if selection.path is None else [quote(key_of(selection.path))]
     return " ".join([*at, *[f"--{name} {quote(value)}" for name, value in named if value is not None]])
@@ -281,7 +281,7 @@ def refused_text(task: str, releases: Sequence[str]) -> str:
 
 def unserved_text(job: str, workers: Sequence[WorkerInfo], count: int) -> str:
     """
-    Return the detail of a job that no worker serves: what it asks for, and which workers there are.
+    Return the detail of a job without a serving worker: its requirements, and the present workers.
 
     Args:
         job: the pool and the user of the job, as a text.
@@ -346,7 +346,7 @@ class TreeNode:
 
 @attrs.frozen(kw_only=True)
 class Delays:
-    """How often something was late, and by how much: *sum_ms* in all, *max_ms* at most."""
+    """The number of delays, and their sizes: *sum_ms* in all, *max_ms* at most."""
 
     count: int
     sum_ms: int
@@ -403,7 +403,7 @@ class Stats:
 
     @property
     def unfinished(self) -> int:
-        """Jobs that are not over."""
+        """The number of unfinished jobs."""
         return sum(count for state, count in self.states.items() if state not in OVER)
 
 
@@ -423,7 +423,7 @@ class FlowStats:
 
     @property
     def total(self) -> int:
-        """All its jobs."""
+        """The number of jobs of the flow."""
         return sum(self.states.values())
 
     @property
@@ -434,7 +434,7 @@ class FlowStats:
     @property
     def stuck(self) -> bool:
         """
-        Whether no job of it can go on until somebody redrives or discards a dead one: `held_by` has which.
+        Whether the flow is stalled until somebody redrives or discards a dead job, listed in `held_by`.
 
         `FlowHandle.state` says STUCK then.
         """

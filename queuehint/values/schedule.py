@@ -25,7 +25,7 @@ MISSED: tuple[Missed, ...] = get_args(Missed)
 @attrs.frozen(kw_only=True, weakref_slot=False)
 class Recurrence:
     """
-    When a schedule is due: by a cron expression, or every so often.
+    The due times of a schedule: by a cron expression, or at an interval.
 
     Args:
         cron: five fields, read in *timezone*; or
@@ -84,10 +84,10 @@ class Schedule:
 
     @property
     def next_at(self) -> datetime | None:
-        """When it is due next; None if never again, or while it is paused."""
+        """The next due time; None after the last, or while paused."""
         return None if self.next_ms is None or self.is_paused else moment(self.next_ms)
 
     @property
     def last_at(self) -> datetime | None:
-        """The due time of the last job it fired."""
+        """The due time of the last fired job."""
         return None if self.last_ms is None else moment(self.last_ms)

@@ -1,5 +1,5 @@
 """
-Signals: what a job waits for that no job brings about, and the records that stand for it.
+Signals: external events for which jobs wait, and the records that represent them.
 
 Two kinds of records have the task `SIGNAL_TASK`. They take no place and need no worker: one that waits for nothing is
 FINISHED at once.
@@ -56,7 +56,7 @@ def signal_id(name: str) -> str:
 
 
 def signal_spec(name: str, data: bytes, kept_ms: int, identity: tuple[str, ...] = ()) -> JobSpec:
-    """Return what is enqueued to give a signal."""
+    """Return the spec of the job that gives a signal."""
     policy = Policy(retention_ms=kept_ms)
     return JobSpec(id=signal_id(name), task=SIGNAL_TASK, arguments=data, policy=policy, identity=identity)
 
@@ -81,13 +81,13 @@ def wait_spec(name: str, job_id: str, timeout_ms: int | None, flow: str | None =
 
 
 def asked_id(name: str, timeout_ms: int) -> str:
-    """Return the id by which the edge of a job that is not submitted yet asks for a wait of its own."""
+    """Return the placeholder id by which an edge of an unsubmitted job requests a wait of its own."""
     return f"{ASKED_MARK}{timeout_ms}:{name}"
 
 
 def name_of(job_id: str) -> str | None:
     """
-    Return the name of the signal of an id; None of any other job's.
+    Return the name of the signal of an id; None for the id of any other job.
 
     >>> name_of(signal_id("approved:doc1")), name_of(wait_id("approved:doc1", "a")), name_of("a")
     ('approved:doc1', 'approved:doc1', None)
@@ -99,7 +99,7 @@ def name_of(job_id: str) -> str | None:
 
 def with_waits(specs: list[JobSpec]) -> list[JobSpec]:
     """
-    Have specs depend on waits of their own where their edges ask for one, in place; return these waits.
+    Add own waits to the specs whose edges request one, in place. Return these waits.
 
     Raises:
         InvalidJobError: a job asks for two waits for one signal, or by what `asked_id` does not return.

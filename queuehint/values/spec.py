@@ -74,7 +74,7 @@ AnyText = Annotated[str, Text(NUMBER_MAX)]
 
 class Priority(IntEnum):
     """
-    Urgency among jobs that are ready; it never lets a job overtake one it conflicts with.
+    Urgency among ready jobs. A job never overtakes one with which it conflicts.
 
     Levels 5 to 1 get a head start of a minute each; CRITICAL goes before all levels, first in first out.
     """
@@ -118,7 +118,7 @@ def check_priority(value: object, *, parameter: str = "priority") -> int:
 @attrs.frozen(weakref_slot=False)
 class Dependency:
     """
-    One edge: a job whose end another one waits for.
+    One edge to a dependency: another job waits for its end.
 
     Args:
         id: the job's id; in a `JobSpec` that is about to be submitted also its name in the submission.
@@ -144,7 +144,7 @@ class Dependency:
 
     def check_rules(self) -> None:
         """
-        Check that its fields go together.
+        Check that the fields are consistent.
 
         Raises:
             InvalidJobError: it needs the result of a job that has none.
@@ -235,7 +235,7 @@ class JobSpec(Remembered):
 
     def check_rules(self) -> None:
         """
-        Check that its fields go together, where its edges name jobs by their ids.
+        Check that the fields are consistent, where edges name jobs by their ids.
 
         Raises:
             InvalidJobError, InvalidJobTypeError: naming the fields.
@@ -272,7 +272,7 @@ class JobSpec(Remembered):
         check_counted(self.claims)
 
     def _check_signal(self) -> None:
-        """Refuse what is neither a signal that is given nor a wait for one."""
+        """Refuse a signal's spec that is neither a given signal nor a wait for one."""
         named = {field: getattr(self, field) for field in _NOT_OF_SIGNALS}
         if wrong := [field for field, value in named.items() if value != _NOT_OF_SIGNALS[field]]:
             raise InvalidJobError(f"{wrong[0]}: a signal has none, got {shown(named[wrong[0]])}")
@@ -304,7 +304,7 @@ class JobSpec(Remembered):
 
     def at(self, now_ms: int) -> JobSpec:
         """
-        Return the spec with a delay that counts from a time, and not from its enqueue.
+        Return the spec with a delay that counts from a time instead of its enqueue.
 
         With `max_delay_ms` it counts from each replacement, and stays as it is.
 
@@ -317,7 +317,7 @@ class JobSpec(Remembered):
         return evolved(self, delay_ms=None, run_at_ms=now_ms + self.delay_ms)
 
     def differing_fields(self, other: JobSpec) -> list[str]:
-        """Return the names of the fields that make two specs different jobs, never their values."""
+        """Return the names of the fields that distinguish two specs, never their values."""
         return [
             field.name
             for field in attrs.fields(JobSpec)
@@ -330,7 +330,7 @@ class JobSpec(Remembered):
         ]
 
     def is_alike(self, other: JobSpec) -> bool:
-        """Return whether two specs ask for the same, headers included, whatever a codec has made of the arguments."""
+        """Return whether two specs are equivalent, headers included, whatever a codec has made of the arguments."""
         other = check_instance(other, JobSpec, parameter="other")
         return self.headers == other.headers and not self.differing_fields(other)
 
@@ -354,24 +354,24 @@ JOB_OPTIONS = options_of(JobSpec) - {
 
 
 def note_checked(spec: JobSpec) -> JobSpec:
-    """Mark a spec as checked, except that its id may be empty, and return it."""
+    """Mark a spec as checked, except for an empty id, and return it."""
     object.__setattr__(spec, "_is_checked", True)
     return spec
 
 
 def is_checked(spec: JobSpec) -> bool:
-    """Return whether all fields of a spec are known to have been checked, so that it can be sent."""
+    """Return whether all fields of a spec are known to be checked, so that it can be sent."""
     return getattr(spec, "_is_checked", False) and spec.id != ""
 
 
 def evolved(spec: JobSpec, **changes: Any) -> JobSpec:
-    """Return a spec with some fields replaced by checked values; the others keep their mark."""
+    """Return a spec with some fields replaced by checked values. The others keep their mark."""
     other = attrs.evolve(spec, **changes)
     return note_checked(other) if getattr(spec, "_is_checked", False) else other
 
 
 def _is_exact(spec: JobSpec) -> bool:
-    """Return whether a checked spec and the values in it are of our classes, not of subclasses."""
+    """Return whether a checked spec and its values are of our classes, not of subclasses."""
     return (
         type(spec) is JobSpec
         and type(spec.policy) is Policy
@@ -403,7 +403,7 @@ def check_max_delay(most_ms: int | None, delay_ms: int | None, *, replaces: bool
 
 def check_dependencies(value: object) -> tuple[Dependency, ...]:
     """
-    Return edges as `Dependency` values, those that name a job twice once.
+    Return edges as `Dependency` values, with repeated jobs once.
 
     Raises:
         InvalidJobTypeError: it is a text, or an item is neither a `Dependency` nor an id.
@@ -460,7 +460,7 @@ def check_templates(value: object) -> bool | tuple[str, ...]:
 
 
 def _plain_claims(value: Any) -> tuple[Claim, ...]:
-    """Return claims normalised; the same if they are, and consist of nothing but plain tuples and strings."""
+    """Return claims normalised. Normalised plain tuples and strings are returned as they are."""
     claims = parse_claims(value)
     is_plain = type(value) is tuple and all(
         (type(claim.path), type(claim.mode)) == (tuple, str) and all(type(segment) is str for segment in claim.path)
@@ -473,6 +473,6 @@ _normal_spec: Final = normaliser(lambda: JobSpec, claims=_plain_claims, tags=che
 
 
 def check_call_size(size: int, *, parameter: str) -> None:
-    """Check how many bytes of arguments were read in one call so far."""
+    """Check the bytes of arguments read in one call so far."""
     if size > CALL_BYTES_MAX:
         raise InvalidJobError(f"{parameter}: more than {CALL_BYTES_MAX} bytes of arguments in one call, the limit")

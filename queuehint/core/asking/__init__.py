@@ -1,1 +1,1 @@
-"""Answers: what changes nothing. Records and settings, reasons and their chains, blockers, the tree of places."""
+"""Answers, which change nothing: records and settings, reasons and their chains, blockers, the tree of places."""

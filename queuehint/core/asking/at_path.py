@@ -1,5 +1,5 @@
 """
-What waits at a path, and what stands in its way.
+The jobs that wait at a path, and their blockers.
 
 The index of unfinished jobs by path is read from both ends, so that a place with one long line shows its oldest and its
 newest jobs; 500 entries are looked at, whatever there is.
@@ -30,7 +30,7 @@ ENDS_LOOKED_AT_MAX = 250
 
 def reasons_at(state: State, path: Path, limit: int) -> PathReasons:
     """
-    Return what waits at a path or below it, and what stands in its way.
+    Return the jobs that wait at a path or below it, and their blockers.
 
     Args:
         limit: how many of the oldest jobs are named, and how many of the newest.

@@ -44,7 +44,7 @@ class Blockers:
 
     def of(self, walk: Walk) -> tuple[Job, ...]:
         """
-        Return up to ten jobs that a waiting walk waits for, in order of place: the dead ones if there are any.
+        Return up to ten blockers of a waiting walk, in order of place: the dead ones if there are any.
 
         Holders are taken in order of path and number, then those ahead in the line from its head on; 100 of the line
         are looked at. An exclusive claim conflicts with one of the holders or with the head, unless the line waits to
@@ -70,7 +70,7 @@ class Blockers:
 
     def against(self, path: Path) -> tuple[list[Job], int]:
         """
-        Return up to ten jobs that hold the place against an exclusive claim that would come now, in order of place.
+        Return up to ten jobs that hold the place against a new exclusive claim, in order of place.
 
         Those of the first gate on its way that it does not pass: the dead ones if there are any. A line does not count.
         With them comes how many claims hold that gate.
@@ -88,7 +88,7 @@ class Blockers:
         return [], 0
 
     def _dead_at(self, node: Node, clashes: int) -> list[Job]:
-        """Return dead jobs that hold a gate in one of the modes that clash, in order of place."""
+        """Return dead jobs that hold a gate in a conflicting mode, in order of place."""
         holds = self._table.holds
         if not len(holds) or not node.held & clashes:
             return []
@@ -101,7 +101,7 @@ class Blockers:
         return found
 
     def _holders_of(self, node: Node, clashes: int) -> list[Job]:
-        """Return the first jobs, by path and number, that hold a gate in one of the modes that clash."""
+        """Return the first jobs, by path and number, that hold a gate in a conflicting mode."""
         if not node.held & clashes:
             return []
         found = self._holders.get((node, clashes))
@@ -123,7 +123,7 @@ class Blockers:
         return [job for _, _, job in sorted(entries, key=lambda entry: entry[:2])]
 
     def _many(self, node: Node) -> Iterable[Job]:
-        """Return the first jobs at or below a gate, by path and number, whether they hold it or not."""
+        """Return the first jobs at or below a gate, by path and number, whether or not they hold the gate."""
         entries = islice(self._table.paths.entries(node.path), ENTRIES_LOOKED_AT_MAX)
         return (job for _, _, job in entries)
 
@@ -132,7 +132,7 @@ _SEQ = attrgetter("seq")
 
 
 def _holds(job: Job, node: Node, depth: int, clashes: int) -> bool:
-    """Return whether a job holds a gate, *depth* segments below the root, in one of the modes that clash."""
+    """Return whether a job holds a gate, *depth* segments below the root, in a conflicting mode."""
     for walk in job.walks:
         here = walk.node
         if here is node:

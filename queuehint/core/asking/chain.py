@@ -58,7 +58,7 @@ class _Search:
         return self.first
 
     def _finds_stuck(self, job: Job) -> bool:
-        """Go on to a job and the jobs that it waits for; return whether the way ends at a wait that is stuck."""
+        """Follow a job and its blockers. Return whether the chain ends at a stuck wait."""
         self.seen.add(job.id)
         reason = reason_of(self.state, job, self.blockers)
         self.way.append(reason)

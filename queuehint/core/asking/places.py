@@ -1,5 +1,5 @@
 """
-The tree of places and the longest lines, from the gates themselves: nothing is kept for these questions.
+The tree of places and the longest lines, computed from the gates: no index is kept for these questions.
 
 A page of children is cut by name and costs a look at the name of each child of its place. The longest lines cost a look
 at each place below a path.
@@ -32,7 +32,7 @@ def tree(state: State, question: op.Tree) -> TreeNode:
 
 
 class _Drawing:
-    """One answer: it has room for so many nodes more."""
+    """One answer, with room for a number of further nodes."""
 
     def __init__(self, state: State) -> None:
         self.state = state

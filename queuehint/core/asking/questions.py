@@ -61,7 +61,7 @@ def fetch(state: State, question: op.Fetch) -> op.Fetched:
 
 
 def _steps_behind(job: Job, first: int) -> tuple[tuple[str, int, bytes], ...]:
-    """Return the steps of a job behind the first so many: at least one, as many as fit into a reply."""
+    """Return the steps of a job from index *first* on: at least one, as many as fit into a reply."""
     found: list[tuple[str, int, bytes]] = []
     size = 0
     for name, (at_ms, result) in islice(job.steps.items(), first, None):
@@ -135,7 +135,7 @@ def _entries(
     table: JobTable, wanted: RecordFilter, after: op.Position | None = None, *, newest_first: bool = False
 ) -> Iterator[tuple[str, int, Job]]:
     """
-    Yield key, number and job of the entries of an index behind one.
+    Yield key, number and job of the entries of an index behind a position.
 
     They are those of the jobs that wait for one, of a flow, or of the dead-letter queue, with the key ""; of the
     first by the number since which they wait. Else of each claim at or below a path, of jobs in states that pass the
@@ -163,7 +163,7 @@ def _entries(
 
 
 def _is_first(wanted: RecordFilter, key: str, job: Job) -> bool:
-    """Return whether a key is the first of a job's claims at or below a path; if it is "", whether any is there."""
+    """Return whether a key is the job's first claim at or below a path; for "", whether there is such a claim."""
     claims, path = job.spec.claims, wanted.path
     if path is None or not wanted.is_by_path:
         return _is_there(wanted, job)
@@ -171,7 +171,7 @@ def _is_first(wanted: RecordFilter, key: str, job: Job) -> bool:
 
 
 def _is_there(wanted: RecordFilter, job: Job) -> bool:
-    """Return whether a job has a claim at or below the path of a filter, if there is one."""
+    """Return whether a job has a claim at or below the path of a filter, if the filter has a path."""
     path = wanted.path
     return path is None or any(is_prefix(path, claim.path) for claim in job.spec.claims)
 
@@ -192,7 +192,7 @@ def count_records(state: State, question: op.CountRecords) -> op.Counts:
 
 
 def _count_by_number(table: JobTable, question: op.CountRecords, states: dict[JobState, int]) -> op.Position | None:
-    """Count into *states*; return the position to continue after, None at the end."""
+    """Count into *states*. Return the position to continue after, None at the end."""
     wanted = question.filter
     after = None if question.after is None else question.after[1]
     left, edge = op.RECORDS_COUNTED_MAX, 0
@@ -214,7 +214,7 @@ def _count_by_number(table: JobTable, question: op.CountRecords, states: dict[Jo
 
 
 def _count_by_entry(table: JobTable, question: op.CountRecords, states: dict[JobState, int]) -> op.Position | None:
-    """Count into *states*; return the position to continue after, None at the end."""
+    """Count into *states*. Return the position to continue after, None at the end."""
     wanted, place = question.filter, ("", 0)
     for looked_at, (key, number, job) in enumerate(_entries(table, wanted, question.after)):
         if looked_at == op.RECORDS_COUNTED_MAX:

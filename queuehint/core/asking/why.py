@@ -89,7 +89,7 @@ def count_edges(state: State, _question: op.CountEdges) -> EdgeStats:
 
 
 def _count_waiting_for_signals(table: JobTable) -> int:
-    """Return how many of the first DEFERRED jobs wait for a signal; those with too many edges are left out."""
+    """Return how many of the first DEFERRED jobs wait for a signal, jobs with too many edges left out."""
     found, edges_left = 0, EDGES_LOOKED_AT_MAX
     for job in islice(table.deferred.values(), DEFERRED_LOOKED_AT_MAX):
         if len(job.blocked) <= edges_left:
@@ -109,14 +109,14 @@ CYCLE_EDGES_MAX = 4000
 
 
 def cycle_reason(state: State, job: Job, reason: Reason) -> Reason:
-    """Return the reason of a job, which names the cycle of open edges through it if there is one."""
+    """Return the reason of a job, with the cycle of open edges through it, if any."""
     if reason.kind is ReasonKind.DEPENDENCY and (cycle := _cycle(state.table.jobs, job)):
         return attrs.evolve(reason, stuck=True, detail=_cycle_text(cycle, job.id))
     return reason
 
 
 def _cycle_text(cycle: list[str], job_id: str) -> str:
-    """Return the reason of a job on a cycle, or of one that waits for it."""
+    """Return the reason of a job on a cycle, or behind one."""
     who = "they wait" if job_id in cycle else "it waits for jobs that wait"
     named, more = ", ".join(cycle[:JOBS_NAMED_MAX]), len(cycle) - JOBS_NAMED_MAX
     return f"{who} for one another, cancel one: {named}" + (f" and {more} more" if more > 0 else "")
@@ -179,7 +179,7 @@ def _reason_deferred(state: State, job: Job) -> Reason:
 
 def _cycle(jobs: Mapping[str, Job], job: Job) -> list[str]:
     """
-    Return a cycle of open edges through a job, from the job on; nothing where there is none.
+    Return a cycle of open edges through a job, from the job on, or nothing.
 
     None is ever closed; one in a store may be of an earlier release. Up to 4 000 edges are looked at, breadth first.
     """
@@ -207,7 +207,7 @@ def _cycle(jobs: Mapping[str, Job], job: Job) -> list[str]:
 
 class _Cycles:
     """
-    The cycles of open edges that jobs wait for, where nothing that they wait for goes on by itself.
+    The cycles of open edges behind which jobs wait, searched where no dependency can go on by itself.
 
     From each job a way leads on to the first DEFERRED one that it waits for; each is looked at once, and 4 000 edges in
     all.
@@ -219,7 +219,7 @@ class _Cycles:
         self._left = CYCLE_EDGES_MAX
 
     def ahead(self, job: Job) -> list[str]:
-        """Return the cycle that a job is on or waits for, nothing where none is found."""
+        """Return the cycle on which or behind which a job waits, or nothing."""
         way: dict[str, int] = {}
         at: Job | None = job
         while at is not None and at.id not in way and at.id not in self._found:
@@ -295,13 +295,13 @@ def _reason_queued(state: State, job: Job, blockers: Blockers) -> Reason:
 
 
 def _ahead_of(job: Job, counter: PlaceCounter) -> tuple[str, ...]:
-    """Return the first of those that wait at a counter in order; none if it is this one, or another is called."""
+    """Return the first job in line at a strict counter; none for the first job itself, or while another is called."""
     first = counter.parked.first() if counter.is_strict and counter.called is None else None
     return () if first is None or first[3] is job else (first[3].id,)
 
 
 def _refused_by_all(state: State, job: Job) -> str | None:
-    """Return which releases have refused a ready job; None if a worker of another one serves it."""
+    """Return which releases have refused a ready job; None if a live worker of another release serves the job."""
     assert job.extras is not None
     users, is_everyone = state.untried(queue_of(job), job.spec.pool)
     if is_everyone or job.spec.user in users:
@@ -374,7 +374,7 @@ def count_pending(state: State, question: op.CountPending) -> op.Pending:
 
 def is_drained(state: State, question: op.CountPending) -> bool:
     """
-    Return whether a question counts zero; False too where a search of a few jobs does not prove it.
+    Return whether a question counts zero. False too where a search of a few jobs gives no proof.
 
     Complexity: O(1), below a path O(log paths).
     """
@@ -392,7 +392,7 @@ def _unfinished(table: JobTable, question: op.CountPending) -> int:
 
 
 def _stalled(state: State, left: Iterable[Job], blockers: Blockers, cycles: _Cycles) -> tuple[Reason, ...]:
-    """Return why jobs cannot move, with the cycle that one waits for or is on."""
+    """Return the reasons of stalled jobs, each with the cycle on which or behind which the job waits."""
     reasons = [reason_of(state, job, blockers) for job in left]
     for at, reason in enumerate(reasons):
         if reason.kind is ReasonKind.DEPENDENCY and (cycle := cycles.ahead(state.table.jobs[reason.job_id])):
@@ -401,7 +401,7 @@ def _stalled(state: State, left: Iterable[Job], blockers: Blockers, cycles: _Cyc
 
 
 def _anything_moves(state: State, question: op.CountPending) -> bool:
-    """Return whether any job at all can go on without a person; O(pools, users asked for and jobs in back-off)."""
+    """Return whether any job at all can go on without a person; O(pools, users served and jobs in back-off)."""
     table = state.table
     if table.leftovers or table.counts[JobState.STARTED]:
         return True
@@ -417,7 +417,7 @@ def _anything_moves(state: State, question: op.CountPending) -> bool:
 
 
 def any_wait_ends(table: JobTable) -> bool:
-    """Return whether one of the first DEFERRED jobs waits for a signal, and only until a time."""
+    """Return whether one of the first DEFERRED jobs waits for signals alone, with a timeout."""
     some = islice(table.deferred.values(), DEFERRED_LOOKED_AT_MAX)
     return any(job.expiry is not None and all(each.startswith(OF_SIGNALS) for each in job.blocked) for job in some)
 
@@ -434,7 +434,7 @@ _WAITS_FOR_JOBS = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY})
 def _moves(
     state: State, job: Job, known: dict[str, bool], question: op.CountPending, blockers: Blockers, cycles: _Cycles
 ) -> bool:
-    """Return whether a job can proceed without a person: neither it nor its named blockers are stuck."""
+    """Return whether a job can proceed without a person: neither the job nor a named blocker is stuck."""
     seen = {job.id}
     todo = [job]
     all_wait = True

@@ -23,7 +23,7 @@ _DUE, _LEASE, EXPIRY, PRUNE, _RESUME = TimerKind
 
 
 def discard(table: JobTable, job: Job, now_ms: int) -> int:
-    """Discard a dead job, and the place it may hold: FAILED -> CANCELED; return the gates left."""
+    """Discard a dead job and free its held place: FAILED -> CANCELED. Return the gates left."""
     left = table.free(job) if job.walk is not None else 0
     table.become(job, CANCELED)
     table.journal.note(job, EventKind.CANCELED, FAILED, "discarded")
@@ -36,7 +36,7 @@ def discard(table: JobTable, job: Job, now_ms: int) -> int:
 
 
 def redrive(table: JobTable, job: Job, now_ms: int, blocked: Needs | None = None) -> None:
-    """Requeue a dead job at the place it held or at a new one: FAILED -> QUEUED; else, of any end, with *blocked*."""
+    """Requeue a dead job at its held place or at a new one: FAILED -> QUEUED. With *blocked*, requeue from any end."""
     if blocked is not None:
         revive(table, job, blocked, now_ms)
         return
@@ -57,7 +57,7 @@ def redrive(table: JobTable, job: Job, now_ms: int, blocked: Needs | None = None
 
 def revive(table: JobTable, job: Job, blocked: Needs, now_ms: int) -> int:
     """
-    Requeue a job that is over, whatever its end: -> DEFERRED or QUEUED; return the gates visited or left.
+    Requeue an ended job, whatever its end: -> DEFERRED or QUEUED. Return the gates visited or left.
 
     One that is dead keeps the place it holds, unless it waits.
     """
@@ -93,7 +93,7 @@ def revive(table: JobTable, job: Job, blocked: Needs, now_ms: int) -> int:
 
 def blocked_again(table: JobTable, job: Job, ids: Collection[str]) -> Needs | None:
     """
-    Return the dependencies that a job waits for when it is run again together with others; None if it cannot be.
+    Return the dependencies of a job that runs again together with others, or None if the job cannot run again.
 
     Args:
         ids: those that are run again together.
@@ -118,7 +118,7 @@ def blocked_again(table: JobTable, job: Job, ids: Collection[str]) -> Needs | No
 
 
 def _may_wait(job: Job, dependency_id: str) -> bool:
-    """Return whether an unfinished job waits for a dependency that is over, or can again: it has not begun."""
+    """Return whether an unfinished job has not begun and can wait (again) for a dependency that has ended."""
     if dependency_id in job.blocked:
         return True
     extras = job.need_extras()
@@ -126,7 +126,7 @@ def _may_wait(job: Job, dependency_id: str) -> bool:
 
 
 def await_again(table: JobTable, ids: Collection[str]) -> None:
-    """Open the edges again to jobs that run again, of those that depend on them and are not over."""
+    """Reopen the edges of unfinished dependents to jobs that run again."""
     waiting = {each.id: each for job_id in ids for _, each in table.edges.dependents(job_id) if not each.is_over}
     for job in waiting.values():
         for dependency_id, edge in job.need_extras().all_needs():
@@ -135,12 +135,12 @@ def await_again(table: JobTable, ids: Collection[str]) -> None:
 
 
 def awaiting(table: JobTable, ids: Collection[str]) -> set[str]:
-    """Return the ids of the unfinished jobs that depend on jobs that are over."""
+    """Return the ids of the unfinished dependents of ended jobs."""
     return {each.id for job_id in ids for _, each in table.edges.dependents(job_id) if not each.is_over}
 
 
 def waits_outside(table: JobTable, blocked: Needs, ids: Collection[str]) -> bool:
-    """Return whether one of some dependencies is unfinished, and none of *ids*."""
+    """Return whether a dependency outside *ids* is unfinished."""
     jobs = table.jobs
     return any(each in jobs and each not in ids and not jobs[each].is_over for each, _ in blocked)
 
@@ -172,7 +172,7 @@ def keep(table: JobTable, job: Job, until_ms: int) -> None:
 
 def forget(table: JobTable, job: Job, until_ms: int, *, digest_from: int = DIGEST_FROM) -> None:
     """
-    Drop the record of a job but its id, which stays taken until *until_ms*.
+    Drop the record of a job. Its id stays taken until *until_ms*.
 
     Args:
         digest_from: of arguments larger than so many bytes a digest is kept.
@@ -191,14 +191,14 @@ def forget(table: JobTable, job: Job, until_ms: int, *, digest_from: int = DIGES
 
 
 def prune(table: JobTable, job: Job) -> None:
-    """Remove a job and its id; its place is free and its timer has fired."""
+    """Remove a job and its id. Its place is free and its timer has fired."""
     _unindex(table, job)
     table.edges.forget(job.id)
     del table.jobs[job.id]
 
 
 def _unindex(table: JobTable, job: Job) -> None:
-    """Take a record out of all indexes, unless it is dropped already."""
+    """Remove a record from all indexes, unless already dropped."""
     if not job.gone:
         table.journal.note(job, EventKind.PRUNED, job.state)
         table.edges.clear_canceled_by(job)

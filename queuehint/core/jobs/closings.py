@@ -1,5 +1,5 @@
 """
-Closed paths: what they refuse, and the last job of each.
+Closed paths: their refusals, and the last job of each.
 
 `Close` closes a path to new jobs. `Enqueue.closing` closes it behind a last job: then no other job at or below it takes
 a place either. A SCHEDULED or DEFERRED job is canceled when it would take its place, and a redrive is refused.
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def cause_of_closing(last: str) -> str:
-    """Return why a job is canceled at a path that was closed with another one as its last."""
+    """Return the cause of a cancellation at a path closed with another job as its last."""
     return f"closed with {last} as the last job"
 
 
 def closed_above(closed: Mapping[Path, str | None], spec: JobSpec, closing: Closing | None = None) -> Path | None:
-    """Return a closed path at or above a claim of a job, but none that its own closing covers; None if all are open."""
+    """Return a closed path at or above a claim of a job, other than the job's own closing; None if all are open."""
     for claim in spec.claims:
         for depth in range(len(claim.path) + 1):
             path = claim.path[:depth]
@@ -36,7 +36,7 @@ def closed_above(closed: Mapping[Path, str | None], spec: JobSpec, closing: Clos
 
 
 def last_above(closed: Mapping[Path, str | None], spec: JobSpec) -> str | None:
-    """Return the last job of a path at or above a claim of a job; None if there is none, or it is the job itself."""
+    """Return the last job of a path at or above a claim of a job; None without one, or for the last job itself."""
     found = None
     for claim in spec.claims:
         for depth in range(len(claim.path) + 1):
@@ -48,7 +48,7 @@ def last_above(closed: Mapping[Path, str | None], spec: JobSpec) -> str | None:
 
 
 def close(table: JobTable, closing: Closing, last: str) -> None:
-    """Close a path with a job that comes next as its last, and start to cancel what is to be canceled there."""
+    """Close a path with the next job as its last, and start the cancellations of its closing."""
     table.closed[closing.path] = last
     if closing.waiting == "cancel":
         # As a cancellation it takes a number itself: the last job is not covered.

@@ -84,7 +84,7 @@ class Lifecycle:
     # --- ends ----------------------------------------------------------------------------------------------------
 
     def end(self, job: Job, state: JobState, cause: str | None, *, keep_place: bool = False) -> int:
-        """End a job and start to resolve the edges of its dependents; return the gates left."""
+        """End a job and start to resolve the edges of its dependents. Return the gates left."""
         left = self.table.end(job, state, cause, self.now_ms, keep_place=keep_place)
         if self.table.edges.has_dependents(job.id):
             self._resolve_dependents(job)
@@ -95,7 +95,7 @@ class Lifecycle:
         return left
 
     def _resolve_dependents(self, job: Job) -> bool:
-        """Start to resolve the edges to a job that is over; return whether there are any."""
+        """Start to resolve the edges to an ended job. Return whether there are any."""
         table = self.table
         if not table.edges.has_dependents(job.id):
             return False
@@ -106,7 +106,7 @@ class Lifecycle:
         return True
 
     def cancel(self, job: Job, cause: str) -> int:
-        """Cancel an unfinished job, or ask its worker to stop if it runs; return the gates left."""
+        """Cancel an unfinished job, or request the worker of a running one to stop. Return the gates left."""
         if job.state is not STARTED:
             return self.end(job, CANCELED, cause)
         if job.cancel is None:
@@ -114,12 +114,12 @@ class Lifecycle:
         return 0
 
     def end_unawaited(self, wait: Job) -> int:
-        """Cancel a wait for a signal if no job waits for it; return the units used."""
+        """Cancel an unawaited wait for a signal. Return the units used."""
         is_kept = wait.is_over or self.table.edges.has_dependents(wait.id)
         return 0 if is_kept else CANCEL_UNITS + self.end(wait, CANCELED, "nobody waits for it")
 
     def die(self, job: Job, cause: str) -> int:
-        """End a job FAILED and apply its `on_dead` policy; return the gates left."""
+        """End a job FAILED and apply its `on_dead` policy. Return the gates left."""
         on_dead = job.spec.policy.on_dead
         left = self.end(job, FAILED, cause, keep_place=on_dead != "continue")
         if on_dead == "cancel_behind" and job.walk is not None:
@@ -133,7 +133,7 @@ class Lifecycle:
         return left
 
     def discard(self, job: Job) -> int:
-        """Discard a dead job, and resolve the edges of dependents that waited for a redrive; return the gates left."""
+        """Discard a dead job, and resolve the edges of dependents that waited for a redrive. Return the gates left."""
         left = archive.discard(self.table, job, self.now_ms)
         self._resolve_dependents(job)
         if job.extras is not None and job.extras.holds:
@@ -147,7 +147,7 @@ class Lifecycle:
         return bool(self.table.closed) and last_above(self.table.closed, job.spec) is not None
 
     def _shut_out(self, job: Job) -> int:
-        """Cancel a job that would take a place where another was the last; return the gates left."""
+        """Cancel a job that would take a place behind the last job of a path. Return the gates left."""
         last = last_above(self.table.closed, job.spec)
         assert last is not None
         return self.end(job, CANCELED, cause_of_closing(last))
@@ -163,7 +163,7 @@ class Lifecycle:
             self.back_off(job, delay_ms, EventKind.RETRIED, error.type if error is not None else None)
 
     def lose(self, job: Job, error: JobError | None) -> int:
-        """Count a lost worker: requeue the job at its place, or let it die; return the gates left."""
+        """Count a lost worker: requeue the job at its place, or let it die. Return the gates left."""
         self.record_error(job, error)
         job.attempts -= 1
         job.losses += 1
@@ -174,7 +174,7 @@ class Lifecycle:
         return 0
 
     def record_error(self, job: Job, error: JobError | None) -> None:
-        """Append the error of the present attempt to the record; the event of its end has it too."""
+        """Append the error of the present attempt to the record, and to the event of its end."""
         journal = self.table.journal
         if journal.until_ms:
             journal.error = error
@@ -197,7 +197,7 @@ class Lifecycle:
     # --- children ------------------------------------------------------------------------------------------------
 
     def await_children(self, job: Job, outcome: Outcome) -> None:
-        """Make a job that has run wait for its children; fail it if that closes a cycle or cannot be checked."""
+        """Make a job whose handler has returned wait for its children. Fail it on a cycle or an unfinished check."""
         jobs, edge = self.table.jobs, OF_AWAITED if outcome.again else OF_CHILD[outcome.on_child_failure]
         failed: tuple[str, JobState] | None = None
         children: list[tuple[str, str]] = []
@@ -235,7 +235,7 @@ class Lifecycle:
         return None
 
     def _end_parent(self, job: Job) -> int:
-        """End a job whose children are over: FINISHED, or FAILED because of a child; return the gates left."""
+        """End a job after its children: FINISHED, or FAILED because of a child. Return the gates left."""
         failed = job.extras.child_failed if job.extras is not None else None
         if failed is None:
             return self.end(job, FINISHED, None)
@@ -246,7 +246,7 @@ class Lifecycle:
 
     def resolve(self, job: Job, dependency: Job, since_ms: int) -> int:
         """
-        Apply the policy of the edge to a dependency that is over; return the gates visited or left.
+        Apply the policy of the edge to an ended dependency. Return the gates visited or left.
 
         Args:
             since_ms: when the dependency ended, was discarded, or its record expired.
@@ -286,13 +286,13 @@ class Lifecycle:
         self.resolved_max_ms = max(self.resolved_max_ms, delay_ms)
 
     def give(self, job: Job) -> int:
-        """End a signal with its data, or a wait with those of its signal; return the gates left."""
+        """End a signal with its data, or a wait with its signal's data. Return the gates left."""
         needs = job.need_extras().needs
         job.result = self.table.jobs[needs[0][0]].result if needs else job.spec.arguments
         return self.end(job, FINISHED, None)
 
     def _end_because_of(self, job: Job, dependency: Job, what: str) -> int:
-        """Cancel a job because of the end of another, or let it fail; return the units used."""
+        """Cancel a job because of the end of another, or let it fail. Return the units used."""
         cause = cause_of(dependency.id, dependency.state)
         if what == FAIL:
             self.record_error(job, JobError(type="dependency_failed", message=cause))
@@ -307,7 +307,7 @@ class Lifecycle:
         return CANCEL_UNITS + left
 
     def apply_cancellation(self, job: Job, canceled_by: tuple[str, Job | None]) -> int:
-        """Cancel a job because a dependency is over or its record has expired; return the gates left."""
+        """Cancel a job for the end or the expired record of a dependency. Return the gates left."""
         dependency_id, dependency = canceled_by
         extras = job.need_extras()
         if not extras.holds and any(need[0].startswith(WAIT_MARK) for need in extras.all_needs()):
@@ -320,7 +320,7 @@ class Lifecycle:
 
     def begin(self, job: Job, sweep: CommitSweep) -> int:
         """
-        Release a job of a committed submission and evaluate its dependencies; return the units used.
+        Release a job of a committed submission and evaluate its dependencies. Return the units used.
 
         Up to `EDGES_AT_ONCE` dependencies at a time: the job is released with the last of them, or when one cancels it.
         """
@@ -345,20 +345,20 @@ class Lifecycle:
         return EDGE_UNITS * len(needs) + staging.begin(self.table, job, needs, blocked, commit_ms, self.now_ms)
 
     def drop(self, job: Job) -> int:
-        """Remove a job of a submission that was not committed; for its dependents its record has expired."""
+        """Remove a job of an uncommitted submission. For its dependents the record has expired."""
         job.gone, job.state = True, CANCELED
         self._resolve_dependents(job)
         staging.remove(self.table, job)
         return DROP_UNITS
 
     def redrive(self, job: Job, *, downstream: bool, blocked: Needs | None = None) -> None:
-        """Requeue a dead job, or any that is over and then waits for *blocked*; if *downstream*, those it canceled."""
+        """Requeue a dead job, or an ended one behind *blocked*; with *downstream*, its canceled dependents too."""
         archive.redrive(self.table, job, self.now_ms, blocked)
         if downstream:
             self._revive_dependents(job)
 
     def revive(self, job: Job) -> int:
-        """Requeue a job that a dependency canceled, if its dependencies allow it now; return the units used."""
+        """Requeue a job canceled by a dependency, if its dependencies now allow it. Return the units used."""
         edges, needs = self.table.edges, job.need_extras().all_needs()
         blocked, canceled_by = evaluate(
             self.table.jobs, needs, is_late=lambda other: other.enqueued_ms > job.enqueued_ms
@@ -383,7 +383,7 @@ class Lifecycle:
     # --- timers --------------------------------------------------------------------------------------------------
 
     def fire_timer(self, kind: TimerKind, job: Any) -> int:
-        """Handle a timer of a job, or of a pause, that has fired; return the units used beside the one of the timer."""
+        """Handle the fired timer of a job or a pause. Return the units used beside the one of the timer."""
         if kind is RESUME:
             job.timer = None
             self.table.pauses.end(job)
@@ -406,7 +406,7 @@ class Lifecycle:
         return self._promote(job)
 
     def _promote(self, job: Job) -> int:
-        """Promote a due job; take the place from a job whose back-off outlasts `max_hold`."""
+        """Promote a due job. Vacate the place of a job whose back-off outlasts `max_hold`."""
         table = self.table
         if job.state is QUEUED:
             if job.due_ms is not None and job.due_ms > self.now_ms:
@@ -419,7 +419,7 @@ class Lifecycle:
         return self._shut_out(job) if self.is_shut(job) else table.queue(job, self.now_ms)
 
     def _reap(self, job: Job) -> int:
-        """Handle an expired lease: requeue the job, or end it; return the gates left."""
+        """Handle an expired lease: requeue or end the job. Return the gates left."""
         if self.reap_from_ms > self.now_ms:
             self.table.set_lease(job, self.reap_from_ms)
             return 0
@@ -439,7 +439,7 @@ class Lifecycle:
         return job.state is FINISHED and not job.gone and self.table.edges.has_dependents(job.id)
 
     def delete(self, job: Job) -> bool:
-        """Drop a record before its retention ends; return False if the job is unfinished or its result still needed."""
+        """Drop a record before its retention ends. Return False for an unfinished job or a result still needed."""
         if not job.is_over or self._is_pinned(job):
             return False
         self.table.drop_timer(job)
@@ -471,7 +471,7 @@ class Lifecycle:
         return self._drop(job)
 
     def _drop(self, job: Job) -> int:
-        """Drop a record and its id; return the gates left."""
+        """Drop a record and its id. Return the gates left."""
         left = self.table.free(job) if job.is_placed else 0
         archive.prune(self.table, job)
         self.pruned += 1
@@ -483,7 +483,7 @@ class Lifecycle:
         return not job.gone and (holds or self.table.edges.has_dependents(job.id))
 
     def _forget(self, job: Job, *, digest_from: int = DIGEST_FROM) -> int:
-        """Drop a record but its id; cancel the jobs that wait for it if it was dead; return the gates left."""
+        """Drop a record and keep its id. Cancel the jobs that wait for a dead one. Return the gates left."""
         table = self.table
         left = table.free(job) if job.is_placed else 0
         is_told = job.state is FAILED and self._has_edges(job)

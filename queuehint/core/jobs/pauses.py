@@ -1,5 +1,5 @@
 """
-Pauses: ready jobs that may not start until they are resumed, or until the pause ends by itself.
+Pauses: ready jobs may not start until an operator resumes them, or until the pause ends by itself.
 
 A pause acts on ready jobs only, when they are claimed: a claim takes a job from the ready queue and parks it at the
 first pause that holds it. So a paused job keeps its place, and those behind it wait for it as for any other. When a
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 class Pause:
     """
-    One pause, of the jobs that a filter selects.
+    One pause of the jobs that a filter selects.
 
     ``number`` counts pauses in the order in which they began; ``until_ms`` is when it ends by itself, None if it does
     not; ``parked`` are the ready jobs parked by it, in order of number.
@@ -53,7 +53,7 @@ def selects(wanted: RecordFilter, job: Job) -> bool:
 
 
 class Pauses:
-    """All pauses of a namespace, by a path alone and by more, each of these in the order in which they began."""
+    """All pauses of a namespace, by path alone and by further conditions, each group in order of its beginnings."""
 
     __slots__ = ("_last_number", "_leftovers", "_timers", "by_filter", "by_path")
 
@@ -72,7 +72,7 @@ class Pauses:
         return sorted([*self.by_path.values(), *self.by_filter.values()], key=attrgetter("number"))
 
     def _like(self, wanted: RecordFilter) -> tuple[dict[Any, Pause], Path | RecordFilter]:
-        """Return the pauses of the kind of a filter, and what is its key there."""
+        """Return the pauses of the kind of a filter, and the filter's key among them."""
         path = wanted.path_alone
         return (self.by_filter, wanted) if path is None else (self.by_path, path)
 
@@ -80,7 +80,7 @@ class Pauses:
 
     def begin(self, wanted: RecordFilter, until_ms: int | None) -> bool:
         """
-        Pause what a filter selects until a time, None for no end; return False if it was so already.
+        Pause the jobs of a filter until a time, None for no end. Return False for an identical pause.
 
         Raises:
             InvalidJobError: there are as many pauses as there may be.
@@ -102,7 +102,7 @@ class Pauses:
         return True
 
     def resume(self, wanted: RecordFilter) -> bool:
-        """End the pause of this very filter; return False if there is none."""
+        """End the pause of this very filter. Return False if there is none."""
         pauses, key = self._like(wanted)
         pause = pauses.get(key)
         if pause is None:
@@ -112,7 +112,7 @@ class Pauses:
         return True
 
     def end(self, pause: Pause) -> None:
-        """End a pause whose timer is dropped or has fired: its parked jobs are offered again."""
+        """End a pause whose timer is dropped or has fired. Its parked jobs are offered again."""
         pauses, key = self._like(pause.filter)
         del pauses[key]
         self._leftovers.append(UnparkSweep(deque((pause.parked,))))
@@ -146,7 +146,7 @@ class Pauses:
         )
 
     def count_parked(self, *, endless: bool) -> int:
-        """Return how many jobs are parked by pauses that do not end by themselves, or by those that do."""
+        """Return how many jobs are parked by pauses without an end, or by pauses with one."""
         return sum([len(pause.parked) for pause in self.all() if (pause.until_ms is None) == endless])
 
     def check(self) -> None:

@@ -1,5 +1,5 @@
 """
-Priority inheritance: the jobs ahead of a waiting job inherit its level, so that it does not wait for a low one.
+Priority inheritance: the jobs ahead of a waiting job inherit its level, so that low ones do not delay it.
 
 A job is ranked by its level: its own priority, or a higher one inherited from a job that waits behind it. Nothing
 overtakes a job it conflicts with: only ready jobs are ranked by their levels. Source: Sha, Rajkumar, Lehoczky 1990.
@@ -39,7 +39,7 @@ class PriorityInheritance:
 
     def inherit(self, job: Job) -> None:
         """
-        Raise the jobs ahead of a waiting job to its level, through all lines they wait in themselves.
+        Raise the jobs ahead of a waiting job to its level, through all lines in which they wait themselves.
 
         Complexity: up to `HEIRS_MAX` jobs, `HEIRS_OF_STEP_MAX` in one operation; O(levels) if no job is lower.
         """
@@ -66,7 +66,7 @@ class PriorityInheritance:
                             waiting.append(other)
 
     def set_level(self, job: Job, level: int) -> None:
-        """Change the level of a job, and its rank where it is offered or parked."""
+        """Change the level of a job, and its rank where offered or parked."""
         if job.seq:
             self.levels[job.level] -= 1
             self.levels[level] += 1

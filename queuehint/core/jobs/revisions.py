@@ -1,4 +1,4 @@
-"""Changes of the spec of a job, replaced by a further job of its key or amended, and of the time it waits for."""
+"""Revisions of a job: its spec, replaced by a further job of the key or amended, and its due time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DUE, _LEASE, EXPIRY, PRUNE, _RESUME = TimerKind
 
 
 def respec(table: JobTable, job: Job, spec: JobSpec, now_ms: int) -> None:
-    """Replace the spec of a job that was never started; with equal claims and no new time it keeps its place."""
+    """Replace the spec of a job that was never started. With equal claims and no new time it keeps its place."""
     table.withdraw(job)
     table.drop_timer(job)
     extras = job.need_extras()
@@ -62,7 +62,7 @@ def respec(table: JobTable, job: Job, spec: JobSpec, now_ms: int) -> None:
 
 
 def amend(table: JobTable, job: Job, spec: JobSpec) -> None:
-    """Change the service or user of a job in any state; a ready one goes to the end of its new user's turn."""
+    """Amend the service or user of a job in any state. A ready job goes to the end of its new user's turn."""
     extras = job.need_extras()
     if extras.asked is None:
         extras.asked = job.spec
@@ -86,7 +86,7 @@ def amend(table: JobTable, job: Job, spec: JobSpec) -> None:
 
 
 def make_due(table: JobTable, job: Job, now_ms: int) -> None:
-    """Let the time that a job waits for, before its first attempt or the next, be now; its timer fires as any other."""
+    """Make a job due now before its first attempt or the next. Its timer fires as any other."""
     assert job.due_ms is not None
     if job.due_ms <= now_ms:
         return

@@ -38,7 +38,7 @@ BROKEN: Final = "…"
 @attrs.frozen(eq=False)
 class Standing:
     """
-    A job with a place, and where it stands.
+    A placed job and its positions.
 
     Args:
         seq: its place.
@@ -55,7 +55,7 @@ class Standing:
 
     @property
     def is_possible(self) -> bool:
-        """Return whether each claim has passed as many gates as it may."""
+        """Return whether the number of passed gates is possible for each claim."""
         return len(self.passed) == len(self.claims) and all(
             0 <= passed <= len(claim.path) + 1 for passed, claim in zip(self.passed, self.claims, strict=True)
         )
@@ -64,7 +64,7 @@ class Standing:
 @attrs.frozen
 class Comparison:
     """
-    The gates of jobs, compared with those of the jobs placed anew.
+    The gates of jobs, compared with a fresh placement of the same jobs.
 
     Args:
         misplaced: the jobs that advancing lines does not bring to where placing all anew puts them, and how many gates
@@ -103,13 +103,13 @@ NOTHING: Final = Gate((0,) * 4, (0,) * 4, (), 0)
 
 
 class _Gates(PathTrie):
-    """Gates in which walks are placed, or put where they stood."""
+    """Gates that place walks afresh, or put them at stored positions."""
 
     def __init__(self) -> None:
         super().__init__(deque())
 
     def put(self, walk: Walk, passed: int) -> bool:
-        """Put a walk behind those in line where it stood, or grant it; return whether it has passed none of a line."""
+        """Put a walk at its stored position in line, or grant it. Return whether it has passed no gate with a line."""
         node, depth, last = self.root, 0, len(walk.path)
         intention, own = (IS, S) if walk.shared else (IX, X)
         overtakes = False
@@ -126,14 +126,14 @@ class _Gates(PathTrie):
         return not overtakes
 
     def settle(self) -> None:
-        """Advance each line as far as it goes; once is enough, because nothing leaves."""
+        """Advance each line as far as it goes. One pass is enough, because no walk leaves."""
         for node in nodes_of(self):
             self.advance(node, UNBOUNDED, [])
 
 
 def compare(standings: Iterable[Standing]) -> Comparison:
     """
-    Compare the places of jobs with those that placing all of them anew gives.
+    Compare the places of jobs with a fresh placement of all of them.
 
     Complexity: O(claims · depth); some microseconds a job.
     """
@@ -168,7 +168,7 @@ def _placed_anew(order: Iterable[Standing]) -> dict[Standing, tuple[int, ...]]:
 
 def _settled(order: Iterable[Standing]) -> dict[Standing, tuple[int, ...]]:
     """
-    Return where jobs stand once all lines have advanced; nothing if no history leads to where they stand.
+    Return the positions of jobs once all lines have advanced, or nothing if no history leads to the stored ones.
 
     At each gate all come in order: none has passed one where an earlier walk waits.
     """
@@ -185,7 +185,7 @@ def _settled(order: Iterable[Standing]) -> dict[Standing, tuple[int, ...]]:
 
 
 def standings_of(table: JobTable) -> list[Standing]:
-    """Return where the jobs of a table stand that have claims and a place."""
+    """Return the positions of a table's jobs with claims and a place."""
     return [
         Standing(
             job.id,
@@ -200,7 +200,7 @@ def standings_of(table: JobTable) -> list[Standing]:
 
 
 def nodes_of(trie: PathTrie) -> Iterator[Node]:
-    """Yield all nodes of a trie, those too that are added meanwhile below one that comes later."""
+    """Yield all nodes of a trie, including nodes added meanwhile below a later one."""
     nodes = deque((trie.root,))
     while nodes:
         node = nodes.popleft()
@@ -209,7 +209,7 @@ def nodes_of(trie: PathTrie) -> Iterator[Node]:
 
 
 def miscounted(table: JobTable) -> dict[Path, tuple[Gate, Gate]]:
-    """Return the gates of a table that do not follow from where its jobs stand: as they are, and as they should be."""
+    """Return gates whose counts disagree with the jobs' positions, as (actual, expected)."""
     right = _Gates()
     for standing in sorted(standings_of(table), key=attrgetter("seq", "job_id")):
         if not standing.is_possible:
@@ -242,7 +242,7 @@ def _gate_of(node: Node) -> Gate:
 
 
 def stalled(table: JobTable) -> list[Path]:
-    """Return the paths of the nodes whose line is to be advanced, or may be, and nothing is left over to advance it."""
+    """Return the paths of the nodes whose line can advance without a leftover to advance it."""
     left = {item for item in table.leftovers if isinstance(item, Node)}
     return [
         node.path
@@ -253,7 +253,7 @@ def stalled(table: JobTable) -> list[Path]:
 
 
 def misoffered(table: JobTable) -> list[Job]:
-    """Return the jobs with a place that miscount the gates they wait for, or are offered wrongly."""
+    """Return the placed jobs with miscounted gates, or a wrong offer."""
     return [
         job
         for job in table.jobs.values()
@@ -271,7 +271,7 @@ def _may_start(table: JobTable, job: Job) -> bool:
 
 def place_anew(table: JobTable) -> bool:
     """
-    Replace the gates of a table by those of its jobs placed anew, and offer the jobs that may start now, no others.
+    Replace the gates of a table by a fresh placement of its jobs, and offer exactly the jobs that may start now.
 
     Returns:
         False if two jobs that keep their gates conflict; then nothing is changed.

@@ -32,14 +32,14 @@ FLOW_TIMEOUT = "flow_timeout"
 
 
 def open_start(table: JobTable, job_id: str, flow: str | None, now_ms: int) -> Job:
-    """Create the start of a submission in parts, a hidden job that its jobs depend on."""
+    """Create the start of a submission in parts: a hidden dependency of its jobs."""
     job = table.create(JobSpec(id=job_id, task="start", flow=flow), now_ms)
     job.state = DEFERRED
     return job
 
 
 def keep_start(table: JobTable, start: Job, until_ms: int) -> None:
-    """Set the expiry of a staged submission, or of a deadline; a further part or the commit replaces it."""
+    """Set the expiry of a staged submission, or of a deadline. A further part or the commit replaces it."""
     _drop_expiry(table, start)
     start.expiry = table.timers.add(EXPIRY, until_ms, start)
 
@@ -76,7 +76,7 @@ def is_whole(table: JobTable, start: Job, jobs: int, portions: int) -> bool:
 
 
 def take(table: JobTable, job: Job, now_ms: int) -> None:
-    """Begin to drop a submission whose hidden job is taken by another enqueue: it cannot take effect whole any more."""
+    """Begin to drop a submission whose hidden job another enqueue has taken: it can no longer take effect whole."""
     start = job.need_extras().start
     assert start is not None
     if not start.is_over:
@@ -84,7 +84,7 @@ def take(table: JobTable, job: Job, now_ms: int) -> None:
 
 
 def commit(table: JobTable, start: Job, now_ms: int) -> int:
-    """Make all jobs of a submission visible at once; return their number."""
+    """Make all jobs of a submission visible at once. Return their number."""
     staged = table.edges.count(start.id)
     # The commit takes a number itself: its jobs depend on no job that was enqueued or committed after it.
     table.last_number = start.since = table.last_number + 1
@@ -106,7 +106,7 @@ def expire(table: JobTable, start: Job, now_ms: int) -> None:
 
 
 def withdraw(table: JobTable, start: Job, now_ms: int) -> None:
-    """Begin to drop a submission that is not committed."""
+    """Begin to drop an uncommitted submission."""
     _close_start(table, start, CANCELED, now_ms)
     table.leftovers.append(DropSweep(start, table.last_number))
 
@@ -119,7 +119,7 @@ def _close_start(table: JobTable, start: Job, state: JobState, now_ms: int) -> N
 
 
 def unstage(table: JobTable, job: Job) -> int:
-    """Release one job of a committed submission; return the commit time, which is its enqueue time."""
+    """Release one job of a committed submission. Return the commit time, which is its enqueue time."""
     extras = job.need_extras()
     start, extras.start = extras.start, None
     assert start is not None
@@ -139,7 +139,7 @@ def unstage(table: JobTable, job: Job) -> int:
 
 
 def begin(table: JobTable, job: Job, needs: Needs, blocked: Needs, commit_ms: int, now_ms: int) -> int:
-    """Bind a released job to its edges: -> SCHEDULED, DEFERRED or QUEUED; return the gates visited."""
+    """Bind a released job to its edges: -> SCHEDULED, DEFERRED or QUEUED. Return the gates visited."""
     table.bind(job, needs, blocked)
     table.edges.insert_late(job, [dependency_id for dependency_id, _ in needs])
     table.set_time(job, commit_ms)
@@ -152,7 +152,7 @@ def begin(table: JobTable, job: Job, needs: Needs, blocked: Needs, commit_ms: in
 
 
 def set_timeout(table: JobTable, flow: str, timeout_ms: int | None, now_ms: int) -> None:
-    """Set when a new flow times out, None for never; an earlier flow of its id times out no more."""
+    """Set the timeout of a new flow, None for never. The timeout of an earlier flow of its id is dropped."""
     deadline = table.jobs.get(DEADLINE_MARK + flow)
     if timeout_ms is not None:
         keep_start(table, deadline or open_start(table, DEADLINE_MARK + flow, flow, now_ms), now_ms + timeout_ms)
@@ -162,14 +162,14 @@ def set_timeout(table: JobTable, flow: str, timeout_ms: int | None, now_ms: int)
 
 
 def cancel_flow(table: JobTable, flow: str, cause: str) -> None:
-    """Begin to cancel the unfinished jobs of a flow; those enqueued or redriven later are not covered."""
+    """Begin to cancel the unfinished jobs of a flow. Later enqueued or redriven jobs are not covered."""
     # The cancellation takes a number itself.
     table.last_number += 1
     table.leftovers.append(CancelFlowSweep(flow, table.last_number, cause, table.last_number))
 
 
 def remove(table: JobTable, job: Job) -> None:
-    """Remove a job that was never committed, the start of a submission, or a deadline, without a trace."""
+    """Remove an uncommitted job, the start of a submission, or a deadline, without a trace."""
     if job.extras is not None:
         table.edges.release(job)
     if job.spec.claims:

@@ -1,5 +1,5 @@
 """
-Steps of leftovers: each works until its budget is used, and returns whether anything is left.
+Steps of leftovers: each works until its budget is used, and returns whether work is left.
 
 One job queued costs one unit, one canceled or a parked one that is offered again two, and each gate visited or left one
 more.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def step(lifecycle: Lifecycle, item: Leftover, budget: int) -> tuple[int, bool]:
-    """Carry out a leftover within *budget* units; return the units used and whether anything is left."""
+    """Carry out a leftover within *budget* units. Return the units used and whether work is left."""
     return _STEPS[type(item)](lifecycle, item, budget)
 
 
@@ -45,7 +45,7 @@ def step(lifecycle: Lifecycle, item: Leftover, budget: int) -> tuple[int, bool]:
 
 def _cancel_paths(lifecycle: Lifecycle, item: CancelSweep, budget: int) -> tuple[int, bool]:
     """
-    Cancel the jobs that are indexed at or below the paths when the sweep gets there.
+    Cancel the jobs indexed at or below the paths at the time of the sweep.
 
     One unit for each job, one more if it is canceled, and one for leaving a key behind that has only newer jobs left.
     """
@@ -64,7 +64,7 @@ def _cancel_paths(lifecycle: Lifecycle, item: CancelSweep, budget: int) -> tuple
 
 
 def _numbers_left(paths: PathIndex, item: CancelSweep) -> bool:
-    """Return whether the present key has jobs that are not looked at yet."""
+    """Return whether the present key has unvisited jobs."""
     if item.key is None:
         return False
     jobs = paths.at(item.key)
@@ -89,7 +89,7 @@ def _next_key(paths: PathIndex, item: CancelSweep) -> bool:
 
 
 def _next_on_key(paths: PathIndex, item: CancelSweep) -> Job | None:
-    """Return the next job on the present key; skip all newer jobs at once and return None."""
+    """Return the next job on the present key. Skip all newer jobs at once and return None."""
     item.looked_at = item.numbers.pop()
     if item.looked_at >= item.before:
         item.looked_at = 1 << 62
@@ -107,7 +107,7 @@ def _is_covered(item: CancelSweep, job: Job) -> bool:
 
 
 def _end_cancellation(lifecycle: Lifecycle, item: CancelSweep) -> int:
-    """Store the tally if one was asked for, free the place of the dead job; return the gates left."""
+    """Store a requested tally and free the place of the dead job. Return the gates left."""
     item.is_over = True
     if item.tallies is not None:
         place = (TALLIES, str(item.before))
@@ -197,7 +197,7 @@ def _drop(lifecycle: Lifecycle, item: DropSweep, budget: int) -> tuple[int, bool
 def _go_through(
     lifecycle: Lifecycle, item: DependentsSweep, budget: int, act: Callable[[Job], int]
 ) -> tuple[int, bool]:
-    """Call *act* for each dependent until the budget is used; a job costs one unit and what *act* returns."""
+    """Call *act* for each dependent until the budget is used. A job costs one unit and the return value of *act*."""
     used, edges = 0, lifecycle.table.edges
     if item.left is None:
         item.left = edges.begin_sweep(item)
@@ -231,7 +231,7 @@ def _release(lifecycle: Lifecycle, item: ReleaseSweep, _budget: int) -> tuple[in
 
 
 def _end_waits(lifecycle: Lifecycle, needs: Needs) -> int:
-    """Cancel those of some waits for signals that no job waits for any more; return the units used."""
+    """Cancel the unawaited waits for signals among *needs*. Return the units used."""
     used = 0
     for wait_id, _ in needs:
         wait = lifecycle.table.jobs.get(wait_id) if wait_id.startswith(WAIT_MARK) else None

@@ -109,7 +109,7 @@ class JobTable:
 
     def admit(self, spec: JobSpec, now_ms: int, *, needs: Needs = (), blocked: Needs = ()) -> Job:
         """
-        Add a new job: SCHEDULED if it is due later, DEFERRED if it waits for others, else QUEUED.
+        Add a new job: SCHEDULED with a later due time, DEFERRED with open dependencies, else QUEUED.
 
         Args:
             needs: the jobs it depends on, with the policies of the edges.
@@ -134,7 +134,7 @@ class JobTable:
         return job
 
     def create(self, spec: JobSpec, now_ms: int) -> Job:
-        """Number and index a new job, which has no state yet that others see."""
+        """Number and index a new job, without a state visible to others."""
         self.last_number = number = self.last_number + 1
         job = Job(spec, number, QUEUED, now_ms)
         self.jobs[job.id] = job
@@ -173,7 +173,7 @@ class JobTable:
         return job
 
     def set_time(self, job: Job, now_ms: int) -> None:
-        """Compute when a job is due and when it expires, from its spec."""
+        """Compute the due time and the expiry of a job from its spec."""
         spec = job.spec
         due_ms = spec.run_at_ms
         if spec.delay_ms:
@@ -189,14 +189,14 @@ class JobTable:
             job.expiry = self.timers.add(EXPIRY, (job.due_ms or now_ms) + within_ms, job)
 
     def queue(self, job: Job, now_ms: int) -> int:
-        """Give a job its place: -> QUEUED; return the gates visited."""
+        """Give a job its place: -> QUEUED. Return the gates visited."""
         old = job.state
         self.become(job, QUEUED)
         self.journal.note(job, EventKind.QUEUED, old)
         return self.place(job, now_ms)
 
     def place(self, job: Job, now_ms: int) -> int:
-        """Put a job behind all that was placed before it; return the gates visited."""
+        """Put a job behind all jobs placed before. Return the gates visited."""
         job.due_ms = None
         job.queued_ms = now_ms
         self.last_seq = seq = self.last_seq + 1
@@ -224,7 +224,7 @@ class JobTable:
         return visited
 
     def arrive(self, walk: Walk) -> None:
-        """Count a walk that was granted after a wait; offer the job if it was the last."""
+        """Count a walk granted after a wait. Offer the job after the last one."""
         job: Job = walk.job
         job.missing -= 1
         if not job.missing:
@@ -260,14 +260,14 @@ class JobTable:
         job.timer = self.timers.add(LEASE, until_ms, job)
 
     def ask_to_stop(self, job: Job, cause: str) -> None:
-        """Request the cancellation of a STARTED job; the next exchange or renewal of its worker delivers it."""
+        """Request the cancellation of a STARTED job. The next exchange or renewal of its worker delivers it."""
         assert job.worker is not None
         job.cancel = cause
         job.version += 1
         self.undelivered_cancellations.setdefault(job.worker, {})[job.id] = None
 
     def forget_cancellation(self, job: Job) -> None:
-        """Remove a cancellation that was delivered, or that need not be any more."""
+        """Remove a delivered or obsolete cancellation."""
         assert job.worker is not None
         undelivered_cancellations = self.undelivered_cancellations.get(job.worker)
         if undelivered_cancellations is not None and job.id in undelivered_cancellations:
@@ -276,7 +276,7 @@ class JobTable:
                 del self.undelivered_cancellations[job.worker]
 
     def put_back(self, job: Job, again_ms: int | None, kind: EventKind, cause: str | None = None) -> None:
-        """Return a STARTED job to its place: -> QUEUED, ready at once or, if given, after a back-off."""
+        """Return a STARTED job to its place: -> QUEUED, ready at once or after a given back-off."""
         self._stop(job, kind)
         self.become(job, QUEUED)
         self.journal.note(job, kind, STARTED, cause)
@@ -295,7 +295,7 @@ class JobTable:
         job.timer = self.timers.add(DUE, look_ms, job)
 
     def postpone(self, job: Job, due_ms: int, kind: EventKind, cause: str | None = None) -> int:
-        """Vacate the place of a job until it is due: -> SCHEDULED; return the gates left."""
+        """Vacate the place of a job until its due time: -> SCHEDULED. Return the gates left."""
         old = job.state
         if old is STARTED:
             self._stop(job, kind)
@@ -315,7 +315,7 @@ class JobTable:
         job.due_ms = None
 
     def await_children(self, job: Job, children: Needs, *, again: bool = False) -> None:
-        """End the lease of a STARTED job, vacate its place, and bind it to what it waits for: -> DEFERRED."""
+        """End the lease of a STARTED job, vacate its place, and bind the job to its children: -> DEFERRED."""
         self._stop(job, EventKind.DEFERRED)
         self.vacate(job)
         self.become(job, DEFERRED)
@@ -329,14 +329,14 @@ class JobTable:
             self.edges.add(job, child_id, edge[:3] + KEPT if is_held else edge)
 
     def offer(self, job: Job) -> None:
-        """Offer a QUEUED job again after its back-off; it has all its gates."""
+        """Offer a QUEUED job again after its back-off, with all gates granted."""
         job.due_ms = None
         self.backing_off.pop(job.id, None)
         self.ready.add(job)
 
     def end(self, job: Job, state: JobState, cause: str | None, now_ms: int, *, keep_place: bool = False) -> int:
         """
-        End a job: -> FINISHED, FAILED or CANCELED; return the gates left.
+        End a job: -> FINISHED, FAILED or CANCELED. Return the gates left.
 
         Its timers, index entries and offers are removed in this step; its key and its place too unless they are kept.
         """
@@ -396,19 +396,19 @@ class JobTable:
         return left
 
     def free(self, job: Job) -> int:
-        """Free the place of a dead job that held it; return the gates left."""
+        """Free the place held by a dead job. Return the gates left."""
         self.holding -= 1
         self.holds.remove(job)
         return self.vacate(job)
 
     @property
     def unfinished(self) -> int:
-        """The number of unfinished jobs, those of submissions in parts included."""
+        """The number of unfinished jobs, including the jobs of submissions in parts."""
         counts = self.counts
         return counts[SCHEDULED] + counts[DEFERRED] + counts[QUEUED] + counts[STARTED] + self.hidden
 
     def vacate(self, job: Job) -> int:
-        """Vacate the place of a job, if it has one; return the gates left."""
+        """Vacate the place of a job, if any. Return the gates left."""
         if not job.seq:
             return 0
         self.inheritance.levels[job.level] -= 1
@@ -431,7 +431,7 @@ class JobTable:
             self.limits.job_left(job)
 
     def kept_ms(self, spec: JobSpec, state: JobState) -> int:
-        """Return how long the record of a job that ends in *state* is kept."""
+        """Return the retention of the record of a job that ends in *state*."""
         if spec.policy.retention_ms is not None:
             return spec.policy.retention_ms
         if spec.service is not None and (of_service_ms := self.retention.of_service_ms(spec.service)) is not None:
@@ -441,13 +441,13 @@ class JobTable:
         return self.retention.failed_ms if state is FAILED else self.retention.canceled_ms
 
     def goes_soon(self, job: Job) -> bool:
-        """Return whether the retention of a job may be shorter than the one of an awaited job."""
+        """Return whether the retention of a job may be shorter than that of an awaited job."""
         return any(self.kept_ms(job.spec, state) < AWAITED_KEPT_MS for state in OVER)
 
     # --- what moves share ----------------------------------------------------------------------------------------
 
     def become(self, job: Job, state: JobState) -> None:
-        """Change the state of a job, if the move is legal, and count it."""
+        """Change the state of a job after a check of the move, and count it."""
         old = job.state
         if state not in MOVES[old]:
             check_move(job.id, old, state)
@@ -464,7 +464,7 @@ class JobTable:
         job.block.states = None
 
     def _stop(self, job: Job, kind: EventKind) -> None:
-        """Take a STARTED job out of the registry and its lease out of the timers."""
+        """Remove a STARTED job from the registry and its lease from the timers."""
         is_noted = kind is not EventKind.FINISHED or (job.extras is not None and bool(job.extras.past))
         if is_noted:
             job.note_attempt(kind.value, self.journal.now_ms)
@@ -482,7 +482,7 @@ class JobTable:
             job.worker = None
 
     def withdraw(self, job: Job) -> None:
-        """Remove a job from the ready queue, or from where it is parked."""
+        """Remove a job from the ready queue, or from its parking heap."""
         if job.ready is None:
             return
         if job.parked is None:
@@ -494,7 +494,7 @@ class JobTable:
             self.limits.job_left(job)
 
     def drop_timer(self, job: Job) -> None:
-        """Drop the timer of a job, if it has one."""
+        """Drop the timer of a job, if any."""
         if job.timer is not None:
             self.timers.drop(job.timer)
             job.timer = None

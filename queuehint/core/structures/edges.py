@@ -83,7 +83,7 @@ def edge_policy(edge: Dependency, on_failure: OnDependencyFailure) -> str:
 
 
 def needs_of(spec: JobSpec) -> Needs:
-    """Return the dependencies of a spec, with the policies of their edges: up to 1 000, `Depend` tells the others."""
+    """Return the dependencies of a spec, with the policies of their edges: up to 1 000, `Depend` adds the others."""
     return portion_of(spec.depends_on[:PORTION_MAX], spec.policy.on_dependency_failure)
 
 
@@ -133,13 +133,13 @@ def evaluate(
 
 
 def cause_of(job_id: str, state: JobState | None) -> str:
-    """Return why a dependent is canceled: how the dependency ended, None if its record has expired."""
+    """Return the cause of a dependent's cancellation. *state* is the dependency's end, None for an expired record."""
     return f"dependency {job_id} {'has expired' if state is None else _ENDED[state]}"
 
 
 def is_late(job: Job, other: Job) -> bool:
     """
-    Return whether *other* took the id of a dependency of *job* too late to be the one meant.
+    Return whether *other* took the id of a dependency of *job* too late to be the intended job.
 
     Args:
         job: a staged job that is not released yet.
@@ -177,12 +177,12 @@ class DependencySets:
         blocked[dependency_id] = edge
 
     def keep(self, job: Job, dependency_id: str) -> None:
-        """Add an edge that is not open: the result of the dependency is kept for *job*."""
+        """Add a closed edge: the result of the dependency is kept for *job*."""
         self._waiting.setdefault(dependency_id, {})[job.id] = (job.since, job)
         self._awaited.add(dependency_id)
 
     def hold(self, job: Job, needs: Needs) -> None:
-        """Keep for a job that runs what others have come to, or will, until it cannot run any more."""
+        """Keep the results, present and future, of other jobs for a running job until it cannot run any more."""
         extras = job.need_extras()
         known = {dependency_id for dependency_id, _ in extras.all_needs()}
         extras.needs += tuple([need for need in needs if need[0] not in known])
@@ -191,14 +191,14 @@ class DependencySets:
         extras.holds = True
 
     def close(self, job: Job, dependency_id: str) -> None:
-        """Close an open edge; unless it is kept, remove it."""
+        """Close an open edge. Remove it unless it is kept."""
         edge = job.blocked.pop(dependency_id)
         self.open -= edge != START
         if edge[-1] != KEPT:
             self._remove(job, dependency_id)
 
     def release(self, job: Job) -> int:
-        """Remove all edges of a job that cannot run any more, of portions the rest; return their number."""
+        """Remove all edges of a job that cannot run any more, of portions the rest. Return their number."""
         extras = job.need_extras()
         is_whole = extras.holds and not extras.more_needs
         ids = [dependency_id for dependency_id, _ in extras.needs] if is_whole else []
@@ -213,7 +213,7 @@ class DependencySets:
         return len(ids)
 
     def release_portion(self, job: Job, needs: Needs) -> int:
-        """Remove the edges of one portion of a job that cannot run any more; return their number."""
+        """Remove the edges of one portion of a job that cannot run any more. Return their number."""
         blocked = job.blocked
         for dependency_id, _ in needs:
             if dependency_id in blocked:
@@ -226,7 +226,7 @@ class DependencySets:
 
     def some_open(self, job: Job) -> list[str]:
         """
-        Return the ids a job waits for, in order; of more than 4 000 those of the first portion that has any.
+        Return the open dependency ids in order; of more than 4 000, the first portion with an open one.
 
         The edge to the start of its submission is left out.
         """
@@ -245,11 +245,11 @@ class DependencySets:
             self._awaited.discard(dependency_id)
 
     def has_dependents(self, job_id: str) -> bool:
-        """Return whether a job that can still run depends on this one."""
+        """Return whether the job has dependents that can still run."""
         return job_id in self._awaited and job_id in self._waiting
 
     def forget(self, job_id: str) -> None:
-        """Remove the id of a pruned job from those that had dependents."""
+        """Remove the id of a pruned job from the set of dependency ids."""
         self._awaited.discard(job_id)
 
     def dependents(self, job_id: str) -> list[tuple[int, Job]]:
@@ -257,7 +257,7 @@ class DependencySets:
         return sorted(self._waiting.get(job_id, {}).values(), key=_order)
 
     def begin_sweep(self, sweep: DependentsSweep) -> list[tuple[int, Job]]:
-        """List the dependents that a sweep has to visit, last first; later ones are inserted until `end_sweep`."""
+        """List the dependents that a sweep has to visit, last first. Later ones are inserted until `end_sweep`."""
         job_id = sweep.dependency.id
         self._sweeps.setdefault(job_id, []).append(sweep)
         return [entry for entry in reversed(self.dependents(job_id)) if sweep.at < entry[0] <= sweep.before]
@@ -271,14 +271,14 @@ class DependencySets:
             del self._sweeps[sweep.dependency.id]
 
     def insert_late(self, job: Job, dependency_ids: Iterable[str]) -> None:
-        """Insert a job that got its edges later than at its enqueue into the sweeps of its dependencies."""
+        """Insert a job with edges later than its enqueue into the sweeps of its dependencies."""
         if self._sweeps:
             for dependency_id in dependency_ids:
                 for sweep in self._sweeps.get(dependency_id, ()):
                     sweep.insert((job.since, job))
 
     def begin_resolving(self, job: Job) -> None:
-        """Record that a sweep resolves the edges to a job that is over."""
+        """Record that a sweep resolves the edges to an ended job."""
         self._resolving.add(job.number)
 
     def end_resolving(self, job: Job) -> None:
@@ -286,11 +286,11 @@ class DependencySets:
         self._resolving.discard(job.number)
 
     def is_resolving(self, job: Job) -> bool:
-        """Return whether the edges to a job that is over are still being resolved."""
+        """Return whether the edges to an ended job are still being resolved."""
         return job.number in self._resolving
 
     def is_since(self, job: Job, dependency_id: str, number: int) -> bool:
-        """Return whether *job* depends on the other one since that number."""
+        """Return whether *job* depends on the other job since that number."""
         entry = self._waiting.get(dependency_id, {}).get(job.id)
         return entry is not None and entry[0] == number
 
@@ -303,7 +303,7 @@ class DependencySets:
         return list(self._waiting)
 
     def depends(self, job: Job, dependency_id: str) -> bool:
-        """Return whether *job* depends on the other one."""
+        """Return whether *job* depends on the other job."""
         return job.id in self._waiting.get(dependency_id, ())
 
     # --- those canceled because of another -------------------------------------------------------------------------
@@ -325,7 +325,7 @@ class DependencySets:
         job.extras.canceled_by = None
 
     def first_canceled_by(self, job_id: str, after: int = 0) -> Job | None:
-        """Return the first dependent after number *after* that the end of this job canceled."""
+        """Return the first dependent after number *after* canceled by the end of this job."""
         canceled = self._canceled_by.get(job_id)
         if canceled is None:
             return None
@@ -337,7 +337,7 @@ class DependencySets:
     @staticmethod
     def reaches(jobs: Mapping[str, Job], ids: Iterable[str], targets: Collection[str], seen: set[str]) -> bool | None:
         """
-        Return whether one of *ids* is one of *targets* or waits for it, directly or not; None if that takes too long.
+        Return whether a job of *ids* is in *targets* or waits for one, directly or not; None if the search is too long.
 
         Args:
             seen: ids that were visited before; at most 1 000 in all are visited, breadth first, and none beyond a job
@@ -364,7 +364,7 @@ class DependencySets:
 
     def is_awaited_by(self, job_id: str, ids: Collection[str]) -> bool | None:
         """
-        Return whether one of *ids* waits for a job along open edges: `reaches` from the other end.
+        Return whether a job of *ids* waits for a job along open edges: `reaches` from the other end.
 
         None if the search is too long: at most 1 000 entries are visited, breadth first. Staged jobs that are not
         released yet are not found.
@@ -441,7 +441,7 @@ class DependencySets:
 
 def cycles(waits: Mapping[str, Collection[str]]) -> Iterator[list[str]]:
     """
-    Yield cycles of jobs, each of which waits for the next; remove one job of each cycle before the next search.
+    Yield cycles of jobs, each waiting for the next. Remove one job of each cycle before the next search.
 
     Args:
         waits: the dependencies of each job.
@@ -469,6 +469,6 @@ def _order(entry: tuple[int, Job]) -> int:
 
 
 def _meant(job: Job, jobs: Mapping[str, Job]) -> list[str]:
-    """Return the ids of the jobs that a staged job of a committed submission waits for after its release."""
+    """Return the dependency ids of a staged job of a committed submission after its release."""
     others = [jobs[need[0]] for need in job.need_extras().all_needs() if need[0] in jobs]
     return [other.id for other in others if not other.is_hidden and not is_late(job, other)]

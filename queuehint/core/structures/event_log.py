@@ -58,7 +58,7 @@ class Journal:
         return sum(self.totals.values())
 
     def see_time(self, now_ms: int) -> None:
-        """Set the time; drop the events if there is no subscriber any more."""
+        """Set the time. Drop the events without a subscriber."""
         self.now_ms = now_ms
         if self.until_ms and self.until_ms < now_ms:
             self.until_ms = self.bytes = 0
@@ -66,7 +66,7 @@ class Journal:
             self.sizes.clear()
 
     def note(self, job: Job, kind: EventKind, old: JobState | None, cause: str | None = None) -> None:
-        """Log a transition from *old* to the present state, or progress; a start before `started_ms` is set."""
+        """Log a transition from *old* to the present state, or progress. Log a start before `started_ms` is set."""
         self.totals[kind] += 1
         if self.until_ms:
             event = self._event(job, kind, old, cause)
@@ -113,7 +113,7 @@ class Journal:
         self, after: int | None, limit: int, filters: tuple[EventFilter, ...] = ()
     ) -> tuple[tuple[Event, ...], int, int]:
         """
-        Return the next events, the number of the last one looked at, and how many between *after* and these are lost.
+        Return the next events, the last number looked at, and how many events since *after* are lost.
 
         Args:
             after: the number of the last event seen; None starts now. A number above the last one is of another
@@ -149,6 +149,6 @@ def _brief(text: str) -> str:
 
 
 def _is_first_at_its_place(job: Job) -> bool:
-    """Return whether a job that starts has not run since it took its place; `started_ms` is that of the last start."""
+    """Return whether a starting job has not run since it took its place. `started_ms` is the time of the last start."""
     assert job.queued_ms is not None
     return job.started_ms is None or job.started_ms < job.queued_ms

@@ -42,7 +42,7 @@ class LazyHeap(Generic[Item]):
         return len(self._run) + len(self._heap) - len(self._dead)
 
     def push(self, rank: int, number: int, item: Item) -> Entry:
-        """Add an item; return its entry, for `discard`."""
+        """Add an item. Return its entry, for `discard`."""
         self._serial = serial = self._serial + self._step
         entry = (rank, number, serial, item)
         run = self._run
@@ -53,7 +53,7 @@ class LazyHeap(Generic[Item]):
         return entry
 
     def discard(self, entry: Entry) -> None:
-        """Remove an entry that is still in."""
+        """Remove a live entry."""
         dead = self._dead
         assert entry[2] not in dead
         dead.add(entry[2])
@@ -61,7 +61,7 @@ class LazyHeap(Generic[Item]):
             self.compact()
 
     def compact(self) -> None:
-        """Drop the dead entries; O(n log n). The same entries then stand in the same order, however they came."""
+        """Drop the dead entries; O(n log n). The order of equal entries does not depend on the history."""
         dead = self._dead
         self._run = deque([entry for entry in self._run if entry[2] not in dead])
         self._heap = sorted([entry for entry in self._heap if entry[2] not in dead])
@@ -81,7 +81,7 @@ class LazyHeap(Generic[Item]):
 
     def pop(self) -> Item:
         """
-        Take out the first item and return it.
+        Remove and return the first item.
 
         Raises:
             IndexError: there is none.

@@ -88,7 +88,7 @@ class PathIndex:
             self._count(job, -1)
 
     def _count_change(self) -> None:
-        """Drop the sorted order once no range is asked for any more."""
+        """Drop the sorted order once no range is requested any more."""
         self._changes += 1
         if self._changes > len(self._jobs) + UNSORTED_AFTER:
             self._order = None
@@ -101,7 +101,7 @@ class PathIndex:
         return self._order
 
     def check(self) -> None:
-        """Assert that the order, while it is kept, is that of the paths; for tests."""
+        """Assert that a kept order is that of the paths; for tests."""
         assert self._order is None or dict(self._order) == {key_of(path): path for path in self._jobs}
 
     def watch(self, path: Path, *, each: bool) -> None:
@@ -187,7 +187,7 @@ class PathIndex:
             yield own
 
     def count_below(self, path: Path, *, each: bool) -> dict[Path, int]:
-        """Count the entries at or below *path*, or below *each* child of it that has some; O(jobs there)."""
+        """Count the entries at or below *path*, or below *each* non-empty child; O(jobs there)."""
         counts: dict[Path, int] = {}
         length = len(path) + each
         for at in map(self._sorted().__getitem__, self._keys(path, None, newest_first=False)):
@@ -205,7 +205,7 @@ class PathIndex:
 
 class LatePathIndex:
     """
-    A path index that is filled on demand: new jobs are indexed at the next query.
+    A path index filled on demand: the next query indexes new jobs.
 
     Most records are never looked up by path; until a query each costs one entry in a dictionary.
 
@@ -235,7 +235,7 @@ class LatePathIndex:
             self._index.remove(job)
 
     def index_some(self, count: int) -> bool:
-        """Index the oldest *count* jobs that are not indexed yet; return whether any are left."""
+        """Index the oldest *count* unindexed jobs. Return whether any are left."""
         for number in list(islice(self._new, count)):
             self._index.add(self._new.pop(number))
         return bool(self._new)
@@ -250,7 +250,7 @@ class LatePathIndex:
 
 class KeyIndex:
     """
-    The jobs that have a deduplication key, in order of number: a further job of a key meets the newest of them.
+    The jobs with a deduplication key, in order of number: a further job of a key meets the newest.
 
     They are unfinished, or over with an expiry, which is when they give the key up.
     """
@@ -262,12 +262,12 @@ class KeyIndex:
         return len(self._jobs)
 
     def __iter__(self) -> Iterator[Job]:
-        """Yield every job that has a key; for tests."""
+        """Yield every job with a key; for tests."""
         for jobs in self._jobs.values():
             yield from jobs.values()
 
     def add(self, key: str, job: Job) -> None:
-        """Index a job that has its key, or has it again; O(1) unless it is an older one that comes back."""
+        """Index a job that gets or regains its key; O(1) except for an older job that regains its key."""
         jobs = self._jobs.setdefault(key, {})
         in_order = not jobs or next(reversed(jobs)) < job.number
         jobs[job.number] = job
@@ -275,14 +275,14 @@ class KeyIndex:
             self._jobs[key] = dict(sorted(jobs.items()))
 
     def remove(self, key: str, job: Job) -> None:
-        """Remove a job that gives its key up."""
+        """Remove a job that gives up its key."""
         jobs = self._jobs[key]
         del jobs[job.number]
         if not jobs:
             del self._jobs[key]
 
     def newest(self, key: str, now_ms: int) -> Job | None:
-        """Return the newest job that has a key, None if there is none."""
+        """Return the newest job of a key, or None."""
         for job in reversed(self._jobs.get(key, {}).values()):
             if not job.is_over or (job.expiry is not None and job.expiry[0] > now_ms):
                 return job
@@ -290,7 +290,7 @@ class KeyIndex:
 
 
 class FlowIndex:
-    """The jobs of each flow whose records are kept, hidden ones too; a job without a flow is in none."""
+    """The jobs of each flow with kept records, hidden jobs included. A job without a flow is not indexed."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, SortedDict[int, Job]] = {}
@@ -318,7 +318,7 @@ class FlowIndex:
         return SortedDict() if jobs is None else jobs
 
     def visible(self, flow: str) -> int:
-        """Return how many jobs of a flow are known; O(jobs)."""
+        """Return how many jobs of a flow are visible; O(jobs)."""
         return sum(not job.is_hidden for job in self._jobs.get(flow, {}).values())
 
     def check(self, jobs: Mapping[str, Job]) -> None:

@@ -1,5 +1,5 @@
 """
-A job inside the core: one mutable slotted object, of which replies are frozen copies.
+A job inside the core: one mutable slotted object. Replies are frozen copies.
 
 Fields that most jobs never need (errors, log lines, progress, open edges) lie in `JobExtras`, made on first use.
 """
@@ -48,7 +48,7 @@ DEADLINE_MARK = START_MARK * 2
 
 
 def digested(spec: JobSpec) -> JobSpec:
-    """Return a spec with a digest in place of its arguments, which still tells a repetition from another job."""
+    """Return a spec with a digest in place of its arguments, enough to recognize a repetition."""
     return attrs.evolve(spec, arguments=_DIGEST_MARK + hashlib.sha256(spec.arguments).digest(), headers=())
 
 
@@ -124,11 +124,11 @@ class JobExtras:
 
     @property
     def portions(self) -> tuple[Needs, ...]:
-        """All its dependencies, in portions of at most 1 000."""
+        """All dependencies of the job, in portions of at most 1 000."""
         return (self.needs, *self.more_needs)
 
     def all_needs(self) -> Needs:
-        """Return all its dependencies."""
+        """Return all dependencies of the job."""
         return tuple(chain.from_iterable(self.portions)) if self.more_needs else self.needs
 
 
@@ -211,27 +211,27 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is FINISHED, FAILED or CANCELED."""
+        """Whether the job is FINISHED, FAILED or CANCELED."""
         return self.state in OVER
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it is unfinished and never started, so that a further job of its key may replace it."""
+        """Whether the job is unfinished and never started, so that a further job of its key may replace it."""
         return self.first_ms is None and self.state not in OVER
 
     @property
     def stands_for_key(self) -> bool:
-        """Whether a further job of its key, while it has the key, is this one."""
+        """Whether the job, as holder of its key, answers for a further job of the key."""
         return self.first_ms is None or self.spec.policy.key_for_ms is not None
 
     @property
     def is_placed(self) -> bool:
-        """Whether it holds or waits for its gates."""
+        """Whether the job holds or waits for its gates."""
         return self.seq != 0
 
     @property
     def walks(self) -> list[Walk]:
-        """Its claims at the gates, while it has its place."""
+        """The claims at the gates of a placed job."""
         walks = []
         walk = self.walk
         while walk is not None:
@@ -241,29 +241,29 @@ class Job:
 
     @property
     def blocked(self) -> dict[str, str]:
-        """The ids of the jobs it waits for, with the policies of these edges."""
+        """The ids of the open dependencies, with the policies of these edges."""
         return self.extras.blocked if self.extras is not None else {}
 
     @property
     def open_dependencies(self) -> int:
-        """How many jobs it still waits for; the commit of its submission is none."""
+        """The number of open dependencies, the commit of the job's submission excluded."""
         if self.is_over or self.extras is None or self.extras.start is not None:
             return 0
         return len(self.extras.blocked)
 
     @property
     def steps(self) -> dict[str, tuple[int, bytes]]:
-        """When the result of each of its steps was stored, and the result, by name, in this order."""
+        """The stored steps by name, each with its time and result, in the order in which they were stored."""
         return self.extras.steps or {} if self.extras is not None else {}
 
     @property
     def is_start(self) -> bool:
-        """Whether it is no job but the start of a submission in parts, or the deadline of a flow."""
+        """Whether this is no user's job but the start of a submission in parts, or the deadline of a flow."""
         return self.id[0] == START_MARK
 
     @property
     def is_hidden(self) -> bool:
-        """Whether it belongs to a submission in parts that is not committed, or is the start of one."""
+        """Whether the job belongs to an uncommitted submission in parts, or is the start of one."""
         extras = self.extras
         if extras is not None and extras.start is not None:
             return extras.start.state is not JobState.FINISHED
@@ -271,14 +271,14 @@ class Job:
 
     @property
     def came(self) -> int:
-        """The number since which it is visible: its own, or that of the commit of its submission in parts."""
+        """The number since which the job is visible: its own, or that of the commit of its submission in parts."""
         extras = self.extras
         if extras is None:
             return self.number
         return extras.start.since if extras.start is not None else extras.came or self.number
 
     def need_extras(self) -> JobExtras:
-        """Return its extras; make them on first use."""
+        """Return the extras of the job, made on first use."""
         if self.extras is None:
             self.extras = JobExtras()
         return self.extras
@@ -291,7 +291,7 @@ class Job:
             self.extras.asked = digested(self.extras.asked)
 
     def fields_differing(self, spec: JobSpec) -> list[str] | None:
-        """Return the fields in which *spec* differs from the spec it was enqueued with; None if in none."""
+        """Return the fields in which *spec* differs from the spec at enqueue, or None."""
         asked = self.extras.asked if self.extras is not None else None
         if spec in (self.spec, asked) or (asked is not None and not asked.differing_fields(spec)):
             return None
@@ -304,13 +304,13 @@ class Job:
         return self.spec.differing_fields(spec) or None
 
     def note_attempt(self, outcome: str, now_ms: int) -> None:
-        """Note that the attempt of a STARTED job ends."""
+        """Record the end of the attempt of a STARTED job."""
         assert self.started_ms is not None and self.worker is not None
         attempt = Attempt(started_ms=self.started_ms, ended_ms=now_ms, worker=self.worker, outcome=outcome)  # type: ignore[arg-type]
         self.need_extras().past.append(attempt)
 
     def log(self, lines: Iterable[str]) -> None:
-        """Append log lines; drop the oldest ones above the bound."""
+        """Append log lines. Drop the oldest ones above the bound."""
         extras = self.need_extras()
         for line in lines:
             extras.logs_truncated = extras.logs_truncated or len(extras.logs) == LOG_LINES_MAX
@@ -318,7 +318,7 @@ class Job:
 
     def keep_step(self, step: Step, now_ms: int) -> tuple[int, bytes | None] | None:
         """
-        Keep the result of a step, unless one of its name is kept.
+        Keep the result of a step, unless its name has one.
 
         Returns:
             When it was stored, and the result that is kept if another was before; None if there is no room for it.
@@ -335,7 +335,7 @@ class Job:
         return now_ms, None
 
     def drop_steps(self) -> None:
-        """Drop the results of its steps."""
+        """Drop the results of all steps."""
         extras = self.need_extras()
         extras.steps, extras.step_bytes = None, 0
 

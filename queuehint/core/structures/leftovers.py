@@ -1,5 +1,5 @@
 """
-Bounded work that follows from an operation: its kind and a cursor, as data.
+Bounded work after an operation: its kind and a cursor, as data.
 
 The transitions append leftovers, and `queuehint.core.jobs.sweeps` does them in bounded steps. A line of the trie that
 is to be advanced is a leftover too: its node.
@@ -60,7 +60,7 @@ class CancelSweep:
     is_over: bool = False
 
     def leave_tally(self, tallies: Tallies) -> int:
-        """Request that the number of jobs reached is stored at the end; return the number it is stored under."""
+        """Request a stored count of the jobs reached. Return the number of the tally."""
         self.tallies = tallies
         return self.before
 
@@ -98,7 +98,7 @@ class DiscardSweep:
 
 @attrs.define(eq=False)
 class UnparkSweep:
-    """Offer the jobs again that an ended pause or a replaced limit has parked, heap by heap."""
+    """Offer the parked jobs of an ended pause or a replaced limit again, heap by heap."""
 
     parked: deque[LazyHeap[Job]]
 
@@ -127,7 +127,7 @@ class DependentsSweep:
     """The number of the job that is being released, and how many portions and slices of its dependencies are bound."""
 
     def insert(self, entry: tuple[int, Job]) -> None:
-        """Include a job that became a dependent after the first step, unless its number is passed already."""
+        """Include a job that became a dependent after the first step, unless the sweep has passed its number."""
         assert self.left is not None
         if self.at < entry[0] <= self.before:
             insort(self.left, entry, key=_descending)
@@ -139,7 +139,7 @@ class DependentsSweep:
 
 @attrs.define(eq=False)
 class ResolveSweep(DependentsSweep):
-    """Resolve the edges to a job that is over, by their policies; queue the dependents without other open edges."""
+    """Resolve the edges to an ended job, by their policies. Queue the dependents without other open edges."""
 
     since_ms: int = 0
     state: JobState = JobState.FINISHED
@@ -178,7 +178,7 @@ class ReleaseSweep:
 @attrs.define(eq=False)
 class ReviveSweep:
     """
-    Revive, in order of number, the jobs that the end of a redriven or revived job had canceled.
+    Revive, in order of number, the jobs canceled by the end of a redriven or revived job.
 
     Args:
         at: the last number visited: a job that is canceled again is not visited twice.

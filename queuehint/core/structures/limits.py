@@ -1,5 +1,5 @@
 """
-Rate and concurrency limits: which ready jobs may not start yet, and which of them start when there is room.
+Rate and concurrency limits: they park ready jobs, and release them in order when there is room.
 
 A `Limiter` is a limit in force. At each place where it counts (its own path, or each child of it that has jobs) it
 has a `PlaceCounter`: the number of jobs that run there, and the parked jobs: ready jobs that a claim took and could
@@ -67,7 +67,7 @@ CALLED_MAX = 100
 
 class Limiter:
     """
-    A limit in force: its number, its counters by path, and its meter, which with ``each`` is every place's own.
+    A limit in force: its number, its counters by path, and its meter. With ``each`` every place has its own meter.
 
     ``oversized`` are the jobs parked here that cost more than the limit has, at whatever place of it.
     """
@@ -82,7 +82,7 @@ class Limiter:
         self.oversized = Ranked()
 
     def room_ms(self, meter: Meter, cost: int, now_ms: int) -> int:
-        """Return when the rate has room for a cost that is not too great: now, or later."""
+        """Return when the rate has room for a cost within the limit: now, or later."""
         return now_ms if self.limit.rate is None else meter.room_ms(self.limit, cost, now_ms)
 
 
@@ -110,11 +110,11 @@ class PlaceCounter:
 
     @property
     def selection(self) -> RecordFilter | None:
-        """The filter of the jobs that count here; None if all at or below its path do."""
+        """The filter of the jobs of this counter; None for all jobs at or below its path."""
         return self.limiter.limit.selection
 
     def is_within(self, other: PlaceCounter) -> bool:
-        """Whether each job that counts here counts at another counter too: that of a path at or above this one."""
+        """Whether another counter, at a path at or above this one, counts each job of this counter too."""
         at = other.path
         return self.path[: len(at)] == at and self.selection is None and other.selection is None
 
@@ -129,11 +129,11 @@ class PlaceCounter:
         return not (self.started or self.parked)
 
     def calls(self, job: Job) -> bool:
-        """Return whether a job is the one that was released in order."""
+        """Return whether a job is the called one: released in order."""
         return self.called is not None and self.called[1] == job.number
 
     def is_next(self, job: Job) -> bool:
-        """Return whether a job that is not parked is the one called, or comes before that one and all parked ones."""
+        """Return whether an unparked job is the called one, or precedes the called one and all parked ones."""
         place, first = (rank(job.level, job.enqueued_ms), job.number), self.parked.first()
         is_before = (self.called is None or place < self.called) and (first is None or place < first[:2])
         return is_before or self.calls(job)
@@ -145,7 +145,7 @@ class PlaceCounter:
         return is_held or self.is_full(cost) or self.limiter.room_ms(self.meter, cost, now_ms) > now_ms
 
     def kept_until_ms(self, now_ms: int) -> int | None:
-        """Return until when it is kept for the sake of its own meter alone; None if it need not be."""
+        """Return until when the counter is kept for its own meter alone, or None."""
         limit = self.limiter.limit
         if limit.rate is None or not limit.each:
             return None
@@ -153,7 +153,7 @@ class PlaceCounter:
         return free_ms if free_ms > now_ms else None
 
     def until_ms(self, now_ms: int) -> int | None:
-        """Return when the next job may start here by time alone; None if one may now, or only after another's end."""
+        """Return when the next job may start here by time alone; None for now, or only after the end of another."""
         first = self.parked.first()
         cost = 1 if first is None else first[3].spec.policy.cost
         room_ms = self.limiter.room_ms(self.meter, cost, now_ms)
@@ -188,7 +188,7 @@ class Limits:
 
     def set(self, limit: Limit, running: Iterable[Job], catalog: Catalog, last_number: int) -> bool:
         """
-        Set the limit of a path, a task or a pool; return whether that changed anything.
+        Set the limit of a path, a task or a pool. Return whether anything changed.
 
         Args:
             running: the STARTED jobs.
@@ -238,13 +238,13 @@ class Limits:
             self._paths.watch(limit.path, each=limit.each)
 
     def count(self, job: Job, by: int) -> None:
-        """Count an unfinished job of a task or a pool that `max_pending` is set for, or uncount it; see ``pending``."""
+        """Count or uncount an unfinished job of a task or a pool with a `max_pending`; see ``pending``."""
         for key in (("task", job.spec.task), ("pool", job.spec.pool)):
             if key in self.pending and (job.number > self.since[key] or job.block is not None):
                 self.pending[key] += by
 
     def _measure(self, limit: Limit, running: Iterable[Job]) -> None:
-        """Replace or remove the limiter of a limit; count the running jobs, and offer the parked ones again."""
+        """Replace or remove the limiter of a limit. Count the running jobs, and offer the parked ones again."""
         old = self._limiter_of.pop(limit.key, None)
         if old is not None:
             del self.limiters[old.number]
@@ -266,7 +266,7 @@ class Limits:
                 self._go_on_from(limiter, old)
 
     def _go_on_from(self, limiter: Limiter, old: Limiter) -> None:
-        """Carry over what was spent from the limiter that this one replaces; O(places of it)."""
+        """Carry over the spent tokens of the replaced limiter; O(places of it)."""
         limit, old_limit = limiter.limit, old.limit
         if limit.rate is None or old_limit.rate is None:
             return
@@ -277,14 +277,14 @@ class Limits:
             self._refresh(counter, 0)
 
     def exceeded_by(self, spec: JobSpec) -> tuple[Limit, Path] | None:
-        """Return the first limit that has less than a job costs, and the place where it counts; None if none has."""
+        """Return the first limit below the cost of a job, and its counting place, or None."""
         cost, found = spec.policy.cost, self._limiters_of(spec).items()
         return next(((each.limit, place) for (_, place), each in found if cost > each.limit.costs_max), None)
 
     # --- what jobs do ----------------------------------------------------------------------------------------------
 
     def stops(self, job: Job) -> PlaceCounter | Limiter | None:
-        """Return the counter that has no room for a job, the limit that is less than its cost, None if it may start."""
+        """Return the counter without room for a job, or the limit below its cost; None if the job may start."""
         cost = job.spec.policy.cost
         for (_, place), limiter in self._limiters_of(job.spec).items():
             if cost > limiter.limit.costs_max:
@@ -300,7 +300,7 @@ class Limits:
         return None
 
     def park(self, job: Job, counter: PlaceCounter | Limiter) -> None:
-        """Park a job, just taken from the ready queue, that this counter or limit stops."""
+        """Park a job, just taken from the ready queue, at the counter or limit that stops it."""
         if isinstance(counter, Limiter):
             job.parked = counter.oversized
             counter.oversized.offer(job)
@@ -313,7 +313,7 @@ class Limits:
         self.job_left(job, counter)
 
     def enter(self, job: Job) -> None:
-        """Count a job that starts."""
+        """Count a starting job."""
         found, cost = self._limiters_of(job.spec), job.spec.policy.cost
         for (_, place), limiter in found.items():
             counter = self._counter(limiter, place)
@@ -334,7 +334,7 @@ class Limits:
             self._refresh(limiter.counters[place], 1)
 
     def job_left(self, job: Job, at: PlaceCounter | None = None) -> None:
-        """Release others in the place of a job that has left the ready queue unstarted, parked at *at* if it was."""
+        """Release others in place of a job that left the ready queue unstarted. *at* is its former parking counter."""
         for (_, place), limiter in self._limiters_of(job.spec).items():
             counter = limiter.counters.get(place)
             if counter is None:
@@ -355,7 +355,7 @@ class Limits:
         return None if first is None else first[0]
 
     def recheck(self) -> int | None:
-        """Re-check the first counter that is due; return how many jobs it released, None if no counter is due."""
+        """Re-check the first due counter. Return how many jobs it released, None if no counter is due."""
         if (due_ms := self.next_ms()) is None or due_ms > self.now_ms:
             return None
         counter = self._looks.peekitem(0)[1]
@@ -367,7 +367,7 @@ class Limits:
 
     def counter_of(self, job: Job) -> PlaceCounter | None:
         """
-        Return the counter at which a job is parked; None if it is not, or its limit was removed.
+        Return the counter at which a job is parked; None for an unparked job or a removed limit.
 
         Of one that costs more than its limit has it is the first of that limit, made up if it is not there.
         """
@@ -380,11 +380,11 @@ class Limits:
         return None
 
     def parks_any(self) -> bool:
-        """Return whether jobs are parked that go on by themselves; O(counters)."""
+        """Return whether a limit parks any job; O(counters)."""
         return any(counter.parked for limiter in self.limiters.values() for counter in limiter.counters.values())
 
     def states(self, unfinished: int) -> tuple[LimitState, ...]:
-        """Return all limits with their counts; *unfinished* is the number of unfinished jobs."""
+        """Return all limits with their counts. *unfinished* is the number of unfinished jobs."""
         states = []
         for limit in sorted(self._limits.values(), key=order_of):
             started = pending = None
@@ -454,7 +454,7 @@ class Limits:
         return counter
 
     def _refresh(self, counter: PlaceCounter, count: int) -> int:
-        """Release up to *count* jobs if there is room, and compute the next check; return how many were released."""
+        """Release up to *count* jobs if there is room, and compute the next check. Return how many were released."""
         released, look_ms = 0, None
         parked = counter.parked
         first = parked.first() if counter.called is None else None
@@ -479,7 +479,7 @@ class Limits:
         return released
 
     def _release(self, counter: PlaceCounter, count: int) -> int:
-        """Offer up to *count* of those parked, where one has a cost of its own one alone; return how many."""
+        """Offer up to *count* parked jobs; one at most where costs differ. Return how many."""
         count = min(count, 1 if counter.is_strict else len(counter.parked))
         for _ in range(count):
             job = counter.parked.pop()

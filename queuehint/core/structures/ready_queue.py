@@ -46,7 +46,7 @@ _CRITICAL_RANK = -(1 << 62)
 
 
 def rank(level: int, enqueued_ms: int) -> int:
-    """Return the score by which a user's ready jobs are ordered, least first; ties go by number."""
+    """Return the score of a ready job in its user's order, least first. Ties go by number."""
     if level == _CRITICAL:
         return _CRITICAL_RANK
     return enqueued_ms - HEAD_START_MS * (level - 1)
@@ -88,7 +88,7 @@ class Ranked(LazyHeap["Job"]):
 
 
 class _User(Ranked):
-    """The ready jobs of a user of a pool; ``turn`` orders the turns, ``served`` counts the starts of this one."""
+    """The ready jobs of a user of a pool. ``turn`` orders the turns, ``served`` counts the starts of this one."""
 
     __slots__ = ("served", "turn")
 
@@ -126,7 +126,7 @@ class ReadyQueue:
         self._turn = 0
 
     def add(self, job: Job) -> None:
-        """Offer a job; a user without ready jobs joins the end of the turns."""
+        """Offer a job. A user without ready jobs joins the end of the turns."""
         spec = job.spec
         name = spec.pool
         if job.extras is not None and job.extras.refused_by:
@@ -159,12 +159,12 @@ class ReadyQueue:
             del pool.users[job.spec.user]
 
     def has_queue(self, job: Job, refused_by: tuple[str, ...]) -> bool:
-        """Return whether a job that these releases have refused has a queue, or can get one."""
+        """Return whether the queue of a set of refusing releases exists, or has room."""
         names = self.refused.get(job.spec.pool, ())
         return len(names) < QUEUES_MAX or f"{job.spec.pool}{REFUSED_MARK}{','.join(sorted(refused_by))}" in names
 
     def _enter(self, job: Job) -> str:
-        """Return the queue of a refused job that becomes ready; without room for one it forgets who refused it."""
+        """Return the queue of a refused job that becomes ready. Without room for one the job's refusals are dropped."""
         assert job.extras is not None
         if not self.has_queue(job, job.extras.refused_by):
             job.extras.refused_by = ()
@@ -175,7 +175,7 @@ class ReadyQueue:
         return name
 
     def _leave(self, name: str) -> None:
-        """Drop a queue that has become empty, if it is one of refused jobs."""
+        """Drop an empty queue of refused jobs."""
         pool = pool_of(name)
         if name != pool:
             self.refused[pool].remove(name)
@@ -183,11 +183,11 @@ class ReadyQueue:
                 del self.refused[pool]
 
     def open_to(self, release: str, pools: Iterable[str]) -> list[str]:
-        """Return the queues of refused jobs of pools, without those that this release has refused."""
+        """Return the queues of refused jobs of pools, without those refused by this release."""
         return [name for pool in pools for name in self.refused.get(pool, ()) if release not in releases_of(name)]
 
     def rerank(self, job: Job) -> None:
-        """Move an offered job to the rank of its new level; the turns do not change."""
+        """Move an offered job to the rank of its new level. The turns do not change."""
         self._pools[queue_of(job)].users[job.spec.user].rerank(job)
 
     def rotate(self, names: tuple[str, ...]) -> list[str]:
@@ -201,7 +201,7 @@ class ReadyQueue:
 
     def take(self, name: str, among: Iterable[str | None] | None = None) -> Job | None:
         """
-        Take the next job of a queue, by its name that of a pool: the first of the user whose turn it is.
+        Take the next job of a queue, named as its pool: the first job of the user whose turn it is.
 
         A user that has used its starts of this turn goes to the end, unless no other user has ready jobs.
 
@@ -240,7 +240,7 @@ class ReadyQueue:
         return job
 
     def _count(self, users: OrderedDict[str | None, _User], whose: str | None, user: _User) -> None:
-        """Count a start of a user's turn; end the turn after the last."""
+        """Count a start of a user's turn. End the turn after the last."""
         user.served += 1
         if user.served >= self.weights.get(whose, 1):
             self._turn += 1

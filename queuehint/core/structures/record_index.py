@@ -92,7 +92,7 @@ def _bits(block: Block, term: Callable[[Job], Value]) -> dict[Value, int]:
 
 
 def _bits_of(block: Block, name: str) -> dict[str | None, int]:
-    """Return the bits of each value of a named term; of tags a job has any number."""
+    """Return the bits of each value of a named term. A job has any number of tags."""
     if name != "tag":
         return _bits(block, _GET[name])
     found: dict[str | None, int] = {}
@@ -117,7 +117,7 @@ class Catalog:
         return len(self._blocks)
 
     def find(self, number: int) -> Job | None:
-        """Return the job of a number, None if there is none or its record is dropped."""
+        """Return the job of a number; None for an unknown number or a dropped record."""
         block = self._blocks.get(number // RECORDS_PER_BLOCK)
         return None if block is None else block.jobs.get(number)
 
@@ -154,7 +154,7 @@ class Catalog:
             self._count(spec, -1)
 
     def respec(self, job: Job, spec: JobSpec) -> None:
-        """Give a job another spec; a staged one that is not released yet is not indexed."""
+        """Replace the spec of a job. A staged job is not indexed before its release."""
         block: Block | None = job.block
         old = job.spec
         job.spec = spec
@@ -184,7 +184,7 @@ class Catalog:
         self, wanted: RecordFilter, after: int | None = None, *, newest_first: bool = False
     ) -> Iterator[tuple[Block, int]]:
         """
-        Yield the blocks in which some record has the driver, in order, each with the bits of the records that may pass.
+        Yield the blocks with a record of the driver, in order, each with the bits of the candidate records.
 
         The time of enqueue of each record is left to the caller to check.
 
@@ -271,7 +271,7 @@ def passes(wanted: RecordFilter, job: Job) -> bool:
 
 
 def _driver(block: Block, wanted: RecordFilter) -> int:
-    """Return the bits of the first term that a filter names; of all records if it names none."""
+    """Return the bits of the first term of a filter; of all records without any term."""
     for name in _NAMED:
         value = getattr(wanted, name)
         if value is not None:
@@ -280,7 +280,7 @@ def _driver(block: Block, wanted: RecordFilter) -> int:
 
 
 def _others(block: Block, wanted: RecordFilter) -> int:
-    """Return the bits of the records that have all terms of a filter; 0 in a block of other times."""
+    """Return the bits of the records with all terms of a filter; 0 in a block of other times."""
     if wanted.since_ms is not None and block.last_ms < wanted.since_ms:
         return 0
     if wanted.until_ms is not None and block.first_ms >= wanted.until_ms:

@@ -32,7 +32,7 @@ class ActiveExecutions:
 
     def enter(self, job: Job) -> None:
         """
-        Register a job that starts now; all its walks are granted.
+        Register a job that starts now. All its walks are granted.
 
         Raises:
             CorruptStateError: an executing job conflicts with it; the counts are not to be trusted any more.
@@ -60,7 +60,7 @@ class ActiveExecutions:
         self.running[job.id] = job
 
     def leave(self, job: Job) -> None:
-        """Remove a job that has stopped executing; its walks are still granted."""
+        """Remove a job that has stopped executing. Its walks are still granted."""
         del self.running[job.id]
         walk = job.walk
         while walk is not None:

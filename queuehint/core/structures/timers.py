@@ -43,7 +43,7 @@ _NEVER_MS = 1 << 62
 
 class Timers:
     """
-    Jobs, and pauses that end by themselves, by due time; a heap a kind.
+    Timers of jobs and of pauses with an end, by due time; a heap a kind.
 
     Entries of one kind mostly come in order of time, so that adding one is O(1): a lease of seconds does not climb
     over retentions of days.
@@ -62,7 +62,7 @@ class Timers:
         return sum(map(len, self._heaps))
 
     def add(self, kind: int, due_ms: int, job: Timed) -> Entry:
-        """Add a timer that fires at *due_ms*; return its entry, for `drop`."""
+        """Add a timer that fires at *due_ms*. Return its entry, for `drop`."""
         if due_ms < self._first_ms:
             self._first_ms, self._is_exact = due_ms, True
         return self._heaps[kind].push(due_ms, job.number, job)
@@ -102,7 +102,7 @@ class Timers:
         return self._heaps[kind].items()
 
     def check(self) -> None:
-        """Assert that no entry is due before the first is said to be, nor all after that; for tests."""
+        """Assert that the first due time is exact, or else a lower bound; for tests."""
         first_ms = min([entry[0] for heap in self._heaps if (entry := heap.first()) is not None], default=_NEVER_MS)
         assert self._first_ms == first_ms if self._is_exact else self._first_ms <= first_ms
 

@@ -100,7 +100,7 @@ class Node:
 
 class Walk:
     """
-    One claim of one placed job on its way down: it stands in the line of ``node``, or is granted there.
+    One claim of one placed job on its way down, in the line of ``node`` or granted there.
 
     ``wants`` is the mode it asks for, or holds, at ``node``; ``depth`` is how many segments lie above; ``next`` is the
     walk of the same job's next claim.
@@ -136,7 +136,7 @@ class PathTrie:
 
     def place(self, walk: Walk) -> int:
         """
-        Start a walk at the root; afterwards ``walk.granted`` says whether it has arrived.
+        Start a walk at the root. Afterwards ``walk.granted`` is set if it has arrived.
 
         Returns:
             How many gates it visited, 1 to depth + 1.
@@ -144,7 +144,7 @@ class PathTrie:
         return self._walk_on(walk, self.root, 0)
 
     def _walk_on(self, walk: Walk, node: Node, depth: int) -> int:
-        """Walk from *node*, whose gate has yet to be passed, to where the walk stops; return the gates visited."""
+        """Walk on from *node*, whose gate is not passed yet, until the walk stops. Return the gates visited."""
         path = walk.path
         length = len(path)
         intention = IS if walk.shared else IX
@@ -214,7 +214,7 @@ class PathTrie:
 
     def leave(self, walk: Walk) -> int:
         """
-        Take a walk out, from where it stands up to the root; return the gates it left.
+        Remove a walk, from its present node up to the root. Return the gates it left.
 
         Lines whose head fits now are put among the leftovers; nodes that are empty now are gone.
         """
@@ -339,7 +339,7 @@ class PathTrie:
 
     @staticmethod
     def holders(node: Node) -> Iterator[Walk]:
-        """Yield the walks that hold *node*: granted here, and all that stand or are granted below."""
+        """Yield the walks that hold *node*: granted here, or in line or granted below."""
         stack = [node]
         first = True
         while stack:
