@@ -150,7 +150,7 @@ class WouldDeadlockError(QueueHintError, RuntimeError):
 
 
 class JobNotFoundError(QueueHintError, LookupError):
-    """No job has this id. It never existed, or its record has expired."""
+    """No job has this id: unknown, or with an expired record."""
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
@@ -192,7 +192,7 @@ class InvalidTransitionError(QueueHintError):
 
 
 class StaleRecordError(QueueHintError):
-    """The record has changed since it was read at *version*. Nothing was changed."""
+    """The record has another version than *version*. Nothing was changed."""
 
     def __init__(self, job_id: str, version: int) -> None:
         self.job_id = job_id
@@ -212,7 +212,7 @@ class LeaseLostError(QueueHintError):
 
 
 class PathClosedError(QueueHintError):
-    """The path is closed and refuses new jobs until it is reopened. Nothing was enqueued."""
+    """The path is closed and refuses new jobs until a reopening. Nothing was enqueued."""
 
     def __init__(self, path_key: str) -> None:
         self.path_key = path_key
@@ -316,7 +316,7 @@ class MissingExtraError(QueueHintError, ImportError):
 
 
 class HandlerError(QueueHintError):
-    """A handler or its registration is wrong: a name taken twice, a template its signature cannot fill."""
+    """A handler or its registration is wrong, such as a repeated name or a template that its signature cannot fill."""
 
 
 class DependencyError(QueueHintError):
@@ -334,7 +334,7 @@ class CycleError(DependencyError, ValueError):
 
 
 class UnknownDependencyError(DependencyError, LookupError):
-    """A job names a dependency that does not exist."""
+    """A job names an unknown dependency."""
 
     def __init__(self, job_id: str, dependency: str) -> None:
         self.job_id = job_id
@@ -363,7 +363,7 @@ class ConcurrentSubmissionError(QueueHintError):
 
 
 class FlowNotFoundError(QueueHintError, LookupError):
-    """No flow has this id. It was never committed, or its records have expired."""
+    """No flow has this id: never committed, or with expired records."""
 
     def __init__(self, flow: str) -> None:
         self.flow = flow

@@ -144,7 +144,7 @@ class Engine:
 
     def begin_epoch(self, token: int, reap_from_ms: int) -> None:
         """
-        Begin a new history of tokens, as a store does that was restarted.
+        Begin a new history of tokens, as after a restart of the store.
 
         Args:
             token: the next tokens count up from it; greater than every earlier one.
@@ -176,7 +176,7 @@ class Engine:
             state.table.set_lease(job, max(job.timer[0], state.now_ms + kept_ms) if is_anothers else state.now_ms)
 
     def is_under_way(self, job_ids: Iterable[str], now_ms: int) -> bool:
-        """Return whether one of these jobs is hidden in a submission in parts that is under way."""
+        """Return whether one of these jobs is hidden in a submission in parts under way."""
         found = map(self.state.table.jobs.get, job_ids)
         return any(job is not None and fresh_for_ms(job, now_ms) > 0 for job in found)
 

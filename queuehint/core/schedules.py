@@ -61,7 +61,7 @@ class Timetable:
         return True
 
     def drop(self, name: str) -> bool:
-        """Drop a schedule. Return whether it existed."""
+        """Drop a schedule. Return whether there was such a schedule."""
         there = self._by_name.pop(name, None)
         if there is not None and there.next_ms is not None:
             self.dues.discard((there.next_ms, name))
@@ -69,7 +69,7 @@ class Timetable:
 
     def pause(self, name: str) -> bool:
         """
-        Pause the firings of a schedule. Return whether it was active.
+        Pause the firings of an active schedule. Return False for a paused one.
 
         Raises:
             ScheduleNotFoundError: there is none of this name.
@@ -81,7 +81,7 @@ class Timetable:
 
     def resume(self, name: str, version: int, next_ms: int | None) -> bool:
         """
-        Resume a schedule paused at one version. Return whether it was paused and of that version.
+        Resume a schedule paused at one version. Return False for an active one or another version.
 
         Raises:
             ScheduleNotFoundError: there is none of this name.

@@ -34,7 +34,7 @@ class SharedStore:
         return len(self.values)
 
     def push(self, place: Place, value: bytes, until_ms: int, now_ms: int) -> bool:
-        """Store a value. Return whether it replaced one."""
+        """Store a value. Return whether the key had a value."""
         there = self.values.get(place)
         if there is not None:
             self._ends.discard(there[1])

@@ -250,7 +250,7 @@ class Users:
 
 @attrs.frozen
 class ListUsers(Operation[Users]):
-    """Read a page of the users that have records of a service, at most 200."""
+    """List up to 200 users with records of a service."""
 
     is_question: ClassVar[bool] = True
     service: NameText
@@ -315,7 +315,7 @@ CHAIN_MAX = 16
 @attrs.frozen
 class Chain:
     """
-    Reasons from a waiting job to the root cause of its wait, 1–16: each but the last names the job of the next one.
+    Reasons from a waiting job to the root cause of its wait, 1–16. Each but the last names the job of the next one.
 
     Args:
         reasons: that of the job asked about first. The last is a wait that does not end by itself, if the search finds

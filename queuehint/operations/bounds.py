@@ -114,7 +114,7 @@ def _check_flow_timeout(operation: op.Enqueue | op.Commit) -> None:
 
 
 def _check_closing(operation: op.Enqueue, closing: op.Closing) -> None:
-    """Refuse a last job of a path that is not alone, may be another job by its key, or does not hold the whole path."""
+    """Refuse a closing unless its job is alone in the operation and fit to be the last of a path."""
     if len(operation.jobs) != 1:
         raise InvalidJobError(f"closing: {len(operation.jobs)} jobs in one operation, limit 1")
     if any(other is not None for other in (operation.staged, operation.parent, operation.firing, operation.flow)):
@@ -295,7 +295,7 @@ def _check_edges(specs: tuple[JobSpec, ...], *, is_part: bool) -> None:
 
 def topological(before: Sequence[Collection[int]], called: Callable[[int], str]) -> Sequence[int]:
     """
-    Return indexes so that each comes after those *before* it, the smallest first where there is a choice.
+    Return indexes in topological order: each after its predecessors in *before*, the smallest candidate first.
 
     Args:
         called: what an index is called in an error.

@@ -88,7 +88,7 @@ TALLY_MS: Final = 600_000
 
 @attrs.frozen
 class CancelPath(Operation[SweptPath]):
-    """Cancel every unfinished job with a claim at or below *path* that was enqueued before, in bounded steps."""
+    """Cancel every earlier enqueued, unfinished job with a claim at or below *path*, in bounded steps."""
 
     is_for_inbox: ClassVar[bool] = True
     path: Path
@@ -97,7 +97,7 @@ class CancelPath(Operation[SweptPath]):
 
 @attrs.frozen
 class CancelFlow(Operation[Swept]):
-    """Cancel every unfinished job of a flow that was enqueued before, the last first, in bounded steps."""
+    """Cancel every earlier enqueued, unfinished job of a flow, the last first, in bounded steps."""
 
     flow: JobId
     reason: ShortText | None = None
@@ -144,7 +144,7 @@ class Discard(Operation[Judged]):
 @attrs.frozen
 class Delete(Operation[Judged]):
     """
-    Drop up to 1 000 records as the end of their retention does: a place is freed, dependents are told, the id is kept.
+    Drop up to 1 000 records as at the end of their retention: free places, resolve dependents, keep the ids.
 
     REFUSED are jobs that are not over, and results that a job that depends on them may still read; one that is deleted
     by the same operation counts among these.
@@ -226,8 +226,10 @@ class Close(Operation[Marked]):
 @attrs.frozen
 class PutSchedule(Operation[Marked]):
     """
-    Store a schedule. One that is there and asks for the same is left as it is; another of its name is replaced, and
-    keeps its pause and what it fired last; one with the same recurrence keeps its next due time, too.
+    Store a schedule in place of a former one of its name.
+
+    An equal one is not changed. A replaced one keeps its pause and its last firing, and with the same recurrence its
+    next due time, too.
 
     Args:
         name: 1–128 bytes, as an id.

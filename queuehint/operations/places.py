@@ -1,7 +1,4 @@
-"""
-Operations that ask about places: the tree of counts, the longest lines, whether a claim conflicts; and what `Why` of a
-path is answered.
-"""
+"""Queries of places: the tree of counts, the longest lines, conflicts of a claim, and the reply to `Why` of a path."""
 
 from __future__ import annotations
 

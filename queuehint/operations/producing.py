@@ -70,7 +70,7 @@ new_enqueued_job: Final = maker(EnqueuedJob)
 
 @attrs.frozen
 class Enqueued:
-    """The jobs of a submission, in its order."""
+    """The jobs of a submission, in order."""
 
     jobs: tuple[EnqueuedJob, ...]
     more: bool

@@ -52,7 +52,7 @@ __all__ = [
 @attrs.frozen
 class Unreadable:
     """
-    A granted job with a spec that cannot be read here. Its worker settles it at once.
+    A granted job with an unreadable spec. Its worker settles the job at once.
 
     Args:
         problem: what is wrong with it.
@@ -144,7 +144,7 @@ class Renewed:
 @attrs.frozen
 class Renew(Operation[Renewed]):
     """
-    Extend leases, each a job id and its token, to *lease_ms* from now; also the presence leases of waiters.
+    Extend leases, each a job id and its token, and the presence leases of waiters, to *lease_ms* from now.
 
     Args:
         begun: the code of these jobs begins now: from here on losing them counts; see *announces* of `Exchange`.
@@ -232,11 +232,11 @@ class Announced:
 @attrs.frozen
 class Announce(Operation[Announced]):
     """
-    Say what a worker is and what it serves, for `ListWorkers` and `Why`; known for `WORKER_SEEN_MS` unless said again.
+    Register a worker and its selection of jobs, for `ListWorkers` and `Why`, for `WORKER_SEEN_MS`.
 
-    It is known no more once a lease of its is reaped.
+    Its registration ends once one of its leases is reaped.
 
-    Up to `WORKERS_MAX` are known: one more takes the place of the one that has been silent for longest.
+    Up to `WORKERS_MAX` are registered: one more takes the place of the one that has been silent for longest.
 
     Args:
         worker: as of `Exchange`, and so are *pools*, *users* and *steal*.
@@ -273,4 +273,4 @@ class Ticked:
 
 @attrs.frozen
 class Tick(Operation[Ticked]):
-    """Do leftover and due work: promote, reap, prune. Any worker may do it, without a leader."""
+    """Do leftover and due work on behalf of all workers: promote, reap, prune."""

@@ -78,7 +78,7 @@ def check_tags(value: object) -> tuple[str, ...]:
 
 
 def check_identity(value: object) -> tuple[str, ...]:
-    """Check up to 4 digests of arguments: 32 digits of base 16 of those of one job, 64 of those of any."""
+    """Check up to 4 digests of arguments: 32 hexadecimal digits within one job, 64 across jobs."""
     items = check_items(value, parameter="identity", most=IDENTITY_MAX)
     for item in items:
         if not isinstance(item, str) or not _DIGEST.fullmatch(item):
@@ -124,7 +124,7 @@ def check_headers(value: object) -> tuple[tuple[str, str], ...]:
 
 
 def check_length(text: str, bytes_max: int, *, parameter: str, error: type[QueueHintError] = InvalidJobError) -> int:
-    """Return the length of a text in bytes, or raise *error* if it is over the limit."""
+    """Return the length of a text in bytes, or raise *error* above the limit."""
     # Characters first: a text over the limit in characters is over it in bytes, and is never encoded whole.
     if len(text) > bytes_max:
         size = str(len(text)) if text.isascii() else f"more than {len(text)}"
@@ -215,7 +215,7 @@ def counted(lines: tuple[str, ...]) -> str:
 
 
 def count_of(value: object, most: int) -> str:
-    """Return the number of items known to be more than *most*; "more than *most*" for an iterator."""
+    """Return the number of items above a limit as text: "more than *most*" for an iterator."""
     return str(len(value)) if type(value) in _SIZED else f"more than {most}"  # type: ignore[arg-type]
 
 
@@ -315,7 +315,7 @@ def check_duration(value: object, *, parameter: str, least_ms: int = 0, most_ms:
 def check_optional_duration(
     value: object, *, parameter: str, least_ms: int = 0, most_ms: int = TEN_YEARS_MS
 ) -> int | None:
-    """Check a duration that may be None."""
+    """Check a duration or None."""
     return None if value is None else check_duration(value, parameter=parameter, least_ms=least_ms, most_ms=most_ms)
 
 

@@ -84,7 +84,7 @@ class Single(Kind):
         raise NotImplementedError
 
     def take(self, value: Any, parameter: str) -> Any:
-        """Return the user's value in the form of the field, or refuse it by the name of the parameter."""
+        """Return the user's value in the form of the field, or raise an error with the name of the parameter."""
         self.check(value, parameter)
         return value
 

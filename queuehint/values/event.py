@@ -1,5 +1,5 @@
 """
-Events: one `Event` for each state transition of each job, and for each progress report of its handler; filters.
+Events, one `Event` for each state transition of each job and for each progress report, and their filters.
 
 The store emits them, so they cover all processes, and transitions that no process requested: a job that is due, a
 worker that died, a record that expired.

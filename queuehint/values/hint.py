@@ -157,7 +157,7 @@ def parse_claims(claims: object, *, parameter: str = "claims") -> tuple[Claim, .
 
 def each_claim(claims: object, *, parameter: str = "claims") -> list[Claim]:
     """
-    Check a job's claims and return each as it was given.
+    Check a job's claims and return each unchanged.
 
     Args:
         claims: a list or tuple of up to 64 items: `Claim`, or a hint (claimed exclusively), or ``(hint, mode)``.
@@ -342,7 +342,7 @@ def keys_below(path: Path) -> tuple[str, str]:
 
 def gate_key(path: Path) -> str:
     r"""
-    Return a path as a store keeps it: its queue key, but ``""`` for the root and ``root`` for a lone segment `root`.
+    Return the stored form of a path: its queue key, but ``""`` for the root and ``root`` for a lone segment `root`.
 
     So the gates above a path are what stands before each colon of its gate key that is not escaped.
 

@@ -1,5 +1,5 @@
 """
-Ids of jobs, made by producers, unique and in order of time; and an identity of this process.
+Ids of jobs, made by producers, unique and in order of time. Identity of this process.
 
 The interpreter calls `_begin_child` after a fork, so that neither needs a system call each time.
 """

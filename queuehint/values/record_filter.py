@@ -70,12 +70,12 @@ class RecordFilter:
 
     @property
     def flow_alone(self) -> str | None:
-        """The flow, if it is the only condition."""
+        """The flow, if no other condition is set."""
         return self.flow if self == RecordFilter(flow=self.flow) else None
 
     @property
     def path_alone(self) -> Path | None:
-        """The path, if it is the only condition."""
+        """The path, if no other condition is set."""
         return self.path if self == RecordFilter(path=self.path) else None
 
     @property

@@ -138,7 +138,7 @@ class Reason:
         return f"{said}{behind}{rest}{at}{until}{detail}{done}"
 
     def _still_open(self) -> str:
-        """Return how many dependencies are open, and of how many: it may wait for a job of its key besides."""
+        """Return the numbers of open and of all dependencies. A job may wait for another of its key besides."""
         of = f" of {_grouped(self.dependencies)}" if self.dependencies >= self.open_dependencies else ""
         return f"{_grouped(self.open_dependencies)}{of} jobs are still to end"
 
@@ -232,7 +232,7 @@ class PauseState:
 @attrs.frozen(kw_only=True)
 class WorkerInfo:
     """
-    A worker as it announces itself to the store: at its start, and every 15 seconds while its loop turns.
+    A worker as registered in the store: at its start, and every 15 seconds while its loop turns.
 
     Args:
         name: unique to this run of the worker; the one that `JobRecord.worker` names.

@@ -74,7 +74,7 @@ AnyText = Annotated[str, Text(NUMBER_MAX)]
 
 class Priority(IntEnum):
     """
-    Urgency among ready jobs. A job never overtakes one with which it conflicts.
+    Urgency among ready jobs, which never overtake a conflicting job.
 
     Levels 5 to 1 get a head start of a minute each; CRITICAL goes before all levels, first in first out.
     """
@@ -97,7 +97,7 @@ def _check_level(value: object, *, parameter: str) -> int:
 
 
 def check_own_id(value: object) -> str:
-    """Check the id of a job that is neither a signal nor a wait for one."""
+    """Check the id of a user's job, which must not be that of a signal or of a wait for a signal."""
     job_id = check_id(value)
     if job_id.startswith(_RESERVED):
         raise InvalidJobError(f"id {shown(job_id)} begins like that of a signal or of a wait for one, no job's does")
@@ -360,7 +360,7 @@ def note_checked(spec: JobSpec) -> JobSpec:
 
 
 def is_checked(spec: JobSpec) -> bool:
-    """Return whether all fields of a spec are known to be checked, so that it can be sent."""
+    """Return whether all fields of a spec are known to be checked, ready to be sent."""
     return getattr(spec, "_is_checked", False) and spec.id != ""
 
 

@@ -123,7 +123,7 @@ def _cycle_text(cycle: list[str], job_id: str) -> str:
 
 
 def reason_of(state: State, job: Job, blockers: Blockers) -> Reason:
-    """Return why a job waits, whatever its state."""
+    """Return the reason of a job in any state."""
     if job.state is JobState.SCHEDULED:
         return Reason(job_id=job.id, state=job.state, kind=ReasonKind.TIME, until_ms=job.due_ms)
     if job.state is JobState.DEFERRED:

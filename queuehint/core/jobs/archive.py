@@ -1,4 +1,4 @@
-"""Jobs that have ended: discard, redrive and revive them, drop their records."""
+"""Ended jobs: discard, redrive and revive them, drop their records."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def blocked_again(table: JobTable, job: Job, ids: Collection[str]) -> Needs | No
 
 
 def _may_wait(job: Job, dependency_id: str) -> bool:
-    """Return whether an unfinished job has not begun and can wait (again) for a dependency that has ended."""
+    """Return whether an unfinished job waits, or can wait again, for an ended dependency."""
     if dependency_id in job.blocked:
         return True
     extras = job.need_extras()

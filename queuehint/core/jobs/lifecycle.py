@@ -143,7 +143,7 @@ class Lifecycle:
     # --- places --------------------------------------------------------------------------------------------------
 
     def is_shut(self, job: Job) -> bool:
-        """Return whether a path of a job was closed with another one as its last."""
+        """Return whether a path of a job was closed with another job as its last."""
         return bool(self.table.closed) and last_above(self.table.closed, job.spec) is not None
 
     def _shut_out(self, job: Job) -> int:
@@ -155,7 +155,7 @@ class Lifecycle:
     # --- attempts ------------------------------------------------------------------------------------------------
 
     def fail(self, job: Job, error: JobError | None, delay_ms: int, *, final: bool) -> None:
-        """Count a failed attempt: retry the job after a back-off, or let it die."""
+        """Count a failed attempt and retry the job after a back-off, or let the job die."""
         self.record_error(job, error)
         if final or job.attempts >= job.spec.policy.max_attempts or job.spec.presence_ms is not None:
             self.die(job, "failed")
@@ -163,7 +163,7 @@ class Lifecycle:
             self.back_off(job, delay_ms, EventKind.RETRIED, error.type if error is not None else None)
 
     def lose(self, job: Job, error: JobError | None) -> int:
-        """Count a lost worker: requeue the job at its place, or let it die. Return the gates left."""
+        """Count a lost worker and requeue the job at its place, or end the job. Return the gates left."""
         self.record_error(job, error)
         job.attempts -= 1
         job.losses += 1
@@ -280,7 +280,7 @@ class Lifecycle:
         return self.table.queue(job, self.now_ms)
 
     def _count_delay(self, delay_ms: int) -> None:
-        """Record how long after the end of its last dependency a job takes its place."""
+        """Record the time between the end of a job's last dependency and its placement."""
         self.resolved += 1
         self.resolved_sum_ms += delay_ms
         self.resolved_max_ms = max(self.resolved_max_ms, delay_ms)
@@ -452,10 +452,10 @@ class Lifecycle:
 
     def _prune(self, job: Job) -> int:
         """
-        Drop a record whose retention has ended, and the place it held; keep its id for ten minutes at least, and as
-        long as it keeps its key.
+        Drop a record after its retention, and free its held place.
 
-        A result is kept while a dependent may still run. Jobs that wait for a dead job are canceled.
+        Its id is kept for ten minutes at least, and as long as it keeps its key. A result is kept while a
+        dependent may still run. Jobs that wait for a dead job are canceled.
         """
         table = self.table
         if self._is_pinned(job):

@@ -125,7 +125,7 @@ class Pauses:
     # --- what jobs do ----------------------------------------------------------------------------------------------
 
     def holding(self, job: Job) -> Pause | None:
-        """Return the pause that holds a job: of the highest path at or above one of its claims, else by filter."""
+        """Return the pause that holds a job: at the highest path at or above a claim, else by filter."""
         for claim in job.spec.claims if self.by_path else ():
             path = claim.path
             for depth in range(len(path) + 1):

@@ -26,7 +26,7 @@ HEIRS_OF_STEP_MAX = 400
 
 class PriorityInheritance:
     """
-    The levels of the jobs that have places.
+    The levels of the placed jobs.
 
     ``levels`` counts these jobs by level. ``heirs_left`` is how many more jobs may be looked at in this operation.
     """

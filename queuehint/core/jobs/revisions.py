@@ -19,7 +19,7 @@ DUE, _LEASE, EXPIRY, PRUNE, _RESUME = TimerKind
 
 
 def respec(table: JobTable, job: Job, spec: JobSpec, now_ms: int) -> None:
-    """Replace the spec of a job that was never started. With equal claims and no new time it keeps its place."""
+    """Replace the spec of a job that was never started. Its place is kept with equal claims and no new time."""
     table.withdraw(job)
     table.drop_timer(job)
     extras = job.need_extras()

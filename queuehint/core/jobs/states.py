@@ -1,5 +1,5 @@
 """
-Table of legal state transitions; any other one raises `InvalidTransitionError`.
+Table of legal state transitions. All others raise `InvalidTransitionError`.
 
 The diagram in the documentation is drawn from it. The effects of a transition are in `table`.
 """
@@ -65,7 +65,7 @@ MOVES: dict[JobState | None, dict[JobState, str]] = {
 
 def check_move(job_id: str, state: JobState | None, target: JobState) -> None:
     """
-    Refuse a move that is not in the table.
+    Refuse a move outside the table.
 
     Raises:
         InvalidTransitionError: naming both states.

@@ -182,7 +182,7 @@ class DependencySets:
         self._awaited.add(dependency_id)
 
     def hold(self, job: Job, needs: Needs) -> None:
-        """Keep the results, present and future, of other jobs for a running job until it cannot run any more."""
+        """Keep the present and future results of other jobs for a job, as long as the job can run."""
         extras = job.need_extras()
         known = {dependency_id for dependency_id, _ in extras.all_needs()}
         extras.needs += tuple([need for need in needs if need[0] not in known])
@@ -191,7 +191,7 @@ class DependencySets:
         extras.holds = True
 
     def close(self, job: Job, dependency_id: str) -> None:
-        """Close an open edge. Remove it unless it is kept."""
+        """Close an open edge. Remove the edge unless its result is kept."""
         edge = job.blocked.pop(dependency_id)
         self.open -= edge != START
         if edge[-1] != KEPT:
@@ -299,7 +299,7 @@ class DependencySets:
         return len(self._waiting.get(job_id, ()))
 
     def awaited(self) -> list[str]:
-        """Return the ids of the jobs that have dependents; for tests."""
+        """Return the ids of all dependencies; for tests."""
         return list(self._waiting)
 
     def depends(self, job: Job, dependency_id: str) -> bool:

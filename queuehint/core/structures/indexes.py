@@ -48,7 +48,7 @@ class PathIndex:
         return len(self._jobs)
 
     def add(self, job: Job) -> None:
-        """Index a job at each path it claims."""
+        """Index a job at each claimed path."""
         index = self._jobs
         if job.number > self._newest:  # noqa: PLR1730 - once a job; a call would cost more than the rest
             self._newest = job.number

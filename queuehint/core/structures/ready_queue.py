@@ -53,7 +53,7 @@ def rank(level: int, enqueued_ms: int) -> int:
 
 
 def queue_of(job: Job) -> str:
-    """Return the name of the queue of a ready job: its pool, and the releases that have refused it."""
+    """Return the name of a ready job's queue: its pool, and the releases that refused the job."""
     pool = job.spec.pool
     if job.extras is None or not job.extras.refused_by:
         return pool

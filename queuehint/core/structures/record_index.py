@@ -122,7 +122,7 @@ class Catalog:
         return None if block is None else block.jobs.get(number)
 
     def add(self, job: Job) -> None:
-        """Index a job that has become visible."""
+        """Index a newly visible job."""
         number, enqueued_ms, spec = job.number, job.enqueued_ms, job.spec
         at = number // RECORDS_PER_BLOCK
         block = self._blocks.get(at)
@@ -208,7 +208,7 @@ class Catalog:
         return sum(bits.bit_count() for _, bits in self.blocks(unfinished))
 
     def check(self, jobs: Mapping[str, Job]) -> None:
-        """Assert that every known record is in its block and nowhere else, and that no bits are stale; for tests."""
+        """Assert that every known record is in exactly its block, without stale bits; for tests."""
         known: dict[int, dict[int, Job]] = {}
         users: dict[str, dict[str, int]] = {}
         for job in jobs.values():

@@ -68,7 +68,7 @@ class Timers:
         return self._heaps[kind].push(due_ms, job.number, job)
 
     def drop(self, entry: Entry) -> None:
-        """Remove an entry that has not fired."""
+        """Remove an unfired entry."""
         self._heaps[entry[2] % _KINDS].discard(entry)
         self._is_exact = self._is_exact and entry[0] != self._first_ms
 
@@ -86,7 +86,7 @@ class Timers:
         return self._first_ms <= now_ms
 
     def pop_due(self, now_ms: int) -> tuple[TimerKind, Any] | None:
-        """Remove and return the first entry that is due at *now_ms*: in order of time, then of kind, then of number."""
+        """Remove and return the first entry due at *now_ms*, by time, then kind, then number."""
         if not self.is_due(now_ms):
             return None
         kind, heap = next(

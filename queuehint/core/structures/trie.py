@@ -325,8 +325,9 @@ class PathTrie:
 
     def before(self, walk: Walk, limit: int) -> list[Walk]:
         """
-        Return up to *limit* walks that came to its gate before a waiting one: those that hold the gate, in whatever
-        mode, then those ahead in the line, from its head on.
+        Return up to *limit* walks ahead of a waiting one at its gate.
+
+        First the walks that hold the gate, in whatever mode, then the walks ahead in the line, from its head on.
         """
         node = walk.node
         assert node is not None
