@@ -1,5 +1,5 @@
 """
-From checked job specs to parts: resolve names, sort them, and cut them within the limits. Asks no store.
+Arrange checked job specs in parts: resolve names, sort specs, cut parts within the limits. No store is queried.
 
 Specs that depend on one another, and those of a flow, take effect atomically: in one `Enqueue` if they fit, else in
 parts that stay hidden until their `Commit`. Any others are several submissions in order, as many as it takes.
@@ -174,7 +174,7 @@ def arrange(
 
 
 def _resolve(specs: list[JobSpec], codec: Codec | None) -> list[list[int]]:
-    """Give all edges the ids of jobs, in place; return the indexes of the specs that each spec depends on."""
+    """Resolve all edges to ids of jobs, in place. Return the indexes of the specs that each spec depends on."""
     names: dict[str, int] = {}
     ids = {}
     for index, spec in enumerate(specs):
@@ -213,7 +213,7 @@ def _resolve(specs: list[JobSpec], codec: Codec | None) -> list[list[int]]:
 
 
 def _renamed(edge: Dependency, job_id: str) -> Dependency:
-    """Return an edge by the id of the job that it names, and the name kept."""
+    """Return an edge with its name resolved to the id of a job, and the name kept."""
     if edge.id == job_id and edge.name is not None:
         return edge
     # All four were checked: checking them again would take as long as all the rest.
@@ -228,7 +228,7 @@ def _label(spec: JobSpec, index: int) -> str:
 
 
 def _with_data(spec: JobSpec, edges: tuple[Dependency, ...], codec: Codec | None) -> tuple[Dependency, ...]:
-    """Return the edges of a spec, those that its templates name marked as carrying data."""
+    """Return the edges of a spec. Mark the edges that its templates name as carrying data."""
     if not spec.templates:
         return edges
     places = {edge.id: place for place, edge in enumerate(edges)}
@@ -381,7 +381,7 @@ def submissions(
 
 
 def portions(specs: Iterable[JobSpec], staged: str) -> Iterator[Depend]:
-    """Yield what tells a store the dependencies of some jobs of a part beyond their first 1 000."""
+    """Yield the operations that add the dependencies of some jobs of a part beyond their first 1 000."""
     for spec in specs:
         for at in range(PORTION_MAX, len(spec.depends_on), PORTION_MAX):
             edges = spec.depends_on[at : at + PORTION_MAX]

@@ -1,5 +1,5 @@
 """
-Circles of waits for permits: callers that hold room of limits, wait for more, and could only be given it by each other.
+Circles of waits for permits: callers that hold room of limits, and wait for room that another of them holds.
 
 A permit is a job whose parent is what its caller waits in: the job of a handler, or another hold. So a store knows who
 waits inside of what. By that, at one moment:
@@ -59,7 +59,7 @@ Place = tuple["Key", "Path"]
 @attrs.frozen
 class Owner:
     """
-    What a caller waits in.
+    The job or hold inside of which a caller waits.
 
     Args:
         job_id, token: of the job of its handler, or of that which stands for what it holds.
@@ -75,7 +75,7 @@ class Owner:
 
 class CircleWatch:
     """
-    Watches one wait of a caller for what it asks to hold.
+    Watches the wait of a caller for a place or permit.
 
     Args:
         call: the call that waits, for the error.
@@ -97,7 +97,7 @@ class CircleWatch:
 
     @property
     def is_due(self) -> bool:
-        """True if a look is due: at once for a caller that waits in something, and again at growing intervals."""
+        """True if a look is due: at once for a caller inside of a job or hold, and again at growing intervals."""
         return self._is_inside and time.monotonic() >= self._next_s
 
     def look(self) -> Steps[None]:
@@ -119,7 +119,7 @@ class CircleWatch:
 
 def explained(question: Why) -> Steps[Chain]:
     """
-    Ask why a job waits, or what waits at a path; of a job that runs last in the chain, for which permit its code waits.
+    Query why a job waits, or the jobs that wait at a path. Include the permit for which a running job's code waits.
 
     A running job is asked about by one question more, and by two others if its code waits.
     """
@@ -165,7 +165,7 @@ def _inside(running: Reason) -> Steps[Reason]:
 
 def read_waits(job_id: str | None = None, reason: Reason | None = None, *, held: Collection[str] = ()) -> Steps[Waits]:
     """
-    Read who waits inside of what.
+    Read which jobs wait inside of which jobs and holds.
 
     Args:
         job_id: a caller's job that is to be among them, with why it waits.
@@ -199,7 +199,7 @@ def read_waits(job_id: str | None = None, reason: Reason | None = None, *, held:
 
 
 def read_held(ids: Iterable[str]) -> Steps[Waits]:
-    """Read what some jobs hold of limits."""
+    """Read the room of limits that some jobs hold."""
     records = [each for each in (yield Get(tuple(ids)[:IDS_MAX])).records if each is not None]
     return Waits({}, {each.id: each for each in records}, (yield from _limits()))
 
@@ -210,7 +210,7 @@ def _limits() -> Steps[list[Limit]]:
 
 class Waits:
     """
-    Who waits inside of what, at one moment.
+    The waits inside of jobs and holds, at one moment.
 
     Args:
         waiting: the callers' jobs that wait, by id.
@@ -240,7 +240,7 @@ class Waits:
 
     def circle_of(self, job_id: str) -> tuple[str, ...] | None:
         """
-        Return the jobs in the circle that a caller is the newest in; None if there is none.
+        Return the jobs of the circle in which a caller is the newest. Return None without a circle.
 
         They are those that the callers in it wait in.
         """
@@ -301,7 +301,7 @@ class Waits:
         return any(each in self._first and self.is_full(self._first[each].spec, stuck) for each in ways)
 
     def _places_of(self, spec: JobSpec) -> Iterator[tuple[Place, int]]:
-        """Yield where a job counts, and how much may run there."""
+        """Yield the places at which a job counts, and the limit at each."""
         for limit in self._limits:
             assert limit.most is not None
             if limit.path is None:

@@ -51,13 +51,13 @@ def log_missed(count: int) -> None:
 
 
 class EventQueue(deque[Event]):
-    """Events that wait, and how much they count together; it is full at `AHEAD_MAX` or `AHEAD_BYTES_MAX`."""
+    """Waiting events and their total weight. The queue is full at `AHEAD_MAX` events or `AHEAD_BYTES_MAX` bytes."""
 
     bytes = 0
 
     @property
     def has_room(self) -> bool:
-        """Return whether there is room for one more, which may be the one that fills it."""
+        """Return whether there is room for one more event. That event may fill the queue."""
         return len(self) < AHEAD_MAX and self.bytes < AHEAD_BYTES_MAX
 
     def append(self, event: Event) -> None:
@@ -79,7 +79,7 @@ class EventQueue(deque[Event]):
 
 class Follower:
     """
-    A position in the event log, and the events behind it that were read and not taken yet.
+    A subscriber: its position in the event log, and the events that were read ahead of it.
 
     Args:
         wanted: what passes it.
@@ -98,12 +98,12 @@ class Follower:
         """Its events will not be taken any more."""
 
     def begin(self) -> Steps[None]:
-        """Take the present position, if it has none."""
+        """Start at the present end of the log, unless the subscriber has a position."""
         if self.since is None:
             self.since = (yield Follow()).after
 
     def read(self) -> Steps[None]:
-        """Read by itself, until something is ahead or the end of the log is reached."""
+        """Read without the shared reader, until an event is ahead or the end of the log is reached."""
         if self.since is None:
             yield from self.begin()
             return
@@ -126,7 +126,7 @@ class Follower:
 
 class Feed:
     """
-    The members of a reader: what to ask for, and what becomes of the answer; without I/O.
+    The subscribers of a shared reader: the next request to the store, and the handling of its reply. Without I/O.
 
     Args:
         asks_for_all: the store passes over no events; members get theirs all the same.
@@ -144,7 +144,7 @@ class Feed:
         """All members have what there was up to here."""
 
     def position(self, follower: Follower) -> int | None:
-        """Return the number of the last event that a follower has taken or passed over."""
+        """Return the number of the last event that a subscriber has taken or passed over."""
         if follower.ahead:
             return follower.ahead[0].at - 1
         if follower.is_member and follower in self._members and follower.since is not None:
@@ -153,7 +153,7 @@ class Feed:
 
     def join(self, follower: Follower, seen_at: int) -> bool:
         """
-        Make a follower that has just read to the end of the log a member; return False if it is behind once more.
+        Attach a subscriber that has read to the end of the log. Return False if the subscriber has fallen behind again.
 
         Args:
             seen_at: where the members were before it read.
@@ -180,7 +180,7 @@ class Feed:
         self._index.add(follower, follower.wanted)
 
     def leave(self, follower: Follower, at: int | None = None) -> None:
-        """Let a follower read by itself, from *at* on; by default from where it is."""
+        """Detach a subscriber from the shared reader, at *at* or its own position."""
         if follower.is_member:
             if follower in self._members:
                 assert follower.since is not None
@@ -197,7 +197,7 @@ class Feed:
         self.at = 0
 
     def pause_s(self) -> float:
-        """Return how long not to ask yet."""
+        """Return for how long the next request must wait."""
         gap_s = PAUSES_S[min(self._idle, len(PAUSES_S) - 1)]
         if self._moved:
             # Where much happens, the log is read before it has gone round.
@@ -206,7 +206,7 @@ class Feed:
         return self._asked_s + gap_s - time.monotonic()
 
     def question(self) -> Follow:
-        """Return what to ask for all members."""
+        """Return the next request, for all subscribers."""
         for follower in [follower for follower in self._members if follower.is_gone]:
             self.leave(follower)
         self._before_s, self._asked_s = self._asked_s, time.monotonic()
@@ -217,7 +217,7 @@ class Feed:
         return Follow(self.at, EVENTS_MAX, filters)
 
     def answer(self, followed: Followed | None) -> None:
-        """Hand events to those that want them; None if there is no answer."""
+        """Distribute the events of a reply to the subscribers. None is a request without a reply."""
         self._is_asking = False
         if followed is not None and followed.after < self.at:
             self._begin_anew()
@@ -253,7 +253,7 @@ class Feed:
 
 
 def _no_refusal() -> None:
-    """Wait wherever it is."""
+    """Raise nothing: waiting is allowed everywhere."""
 
 
 class EventReader:
@@ -267,11 +267,11 @@ class EventReader:
         self._task: asyncio.Task[None] | None = None
 
     def position(self, follower: Follower) -> int | None:
-        """Return the number of the last event that a follower has taken or passed over."""
+        """Return the number of the last event that a subscriber has taken or passed over."""
         return self._feed.position(follower)
 
     def leave(self, follower: Follower) -> None:
-        """Let a follower read by itself, from where it is."""
+        """Detach a subscriber from the shared reader, at its own position."""
         self._feed.leave(follower)
 
     async def wait(self, follower: Follower, refuse: Callable[[], None] = _no_refusal) -> None:
@@ -305,7 +305,7 @@ class EventReader:
                     self._news.set()
 
     async def _read_on(self) -> None:
-        """Read for all members, as long as one of them waits."""
+        """Read for all subscribers while any of them waits."""
         while self._waiting:
             self._news.clear()
             pause_s = self._feed.pause_s()
@@ -338,14 +338,14 @@ class EventReader:
             await asyncio.sleep(0)
 
     def _wake(self) -> None:
-        """Wake those that have something ahead, or have to read by themselves."""
+        """Wake the subscribers that have events ahead, or have to read for themselves."""
         for future, follower in self._waiting.items():
             if (follower.ahead or not follower.is_member) and not future.done():
                 future.set_result(None)
 
 
 class ThreadReader:
-    """The reader of threads without a loop: one of those that wait reads for all."""
+    """The reader of threads without a loop: one waiting thread reads for all."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -354,17 +354,17 @@ class ThreadReader:
         self._has_leader = False
 
     def position(self, follower: Follower) -> int | None:
-        """Return the number of the last event that a follower has taken or passed over."""
+        """Return the number of the last event that a subscriber has taken or passed over."""
         with self._changed:
             return self._feed.position(follower)
 
     def leave(self, follower: Follower) -> None:
-        """Let a follower read by itself, from where it is."""
+        """Detach a subscriber from the shared reader, at its own position."""
         with self._changed:
             self._feed.leave(follower)
 
     def leave_fork(self, follower: Follower) -> None:
-        """Let a follower read by itself in a fork, where the thread that holds the lock may be missing."""
+        """Detach a subscriber in a fork, where the thread that holds the lock may be missing."""
         self._feed.leave(follower)
 
     def wait(self, follower: Follower, refuse: Callable[[], None] = _no_refusal) -> None:
@@ -396,7 +396,7 @@ class ThreadReader:
                     self._changed.notify_all()
 
     def _read(self) -> None:
-        """Read for all members once it is time."""
+        """Read for all subscribers once a request is due."""
         with self._changed:
             while (pause_s := self._feed.pause_s()) > 0:
                 self._changed.wait(pause_s)
@@ -410,7 +410,7 @@ class ThreadReader:
 
 
 class EventReaders:
-    """The readers of a process: one for each loop that follows events, and one for its threads."""
+    """The readers of a process: one for each loop with subscribers, and one for its threads."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

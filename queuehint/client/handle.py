@@ -51,7 +51,7 @@ EVENTS_PAUSE_S = 0.02
 
 
 class Submitter(Protocol):
-    """Where jobs are submitted: to the store, or in a transaction of the application's."""
+    """The target of a submission: the store, or a transaction of the application."""
 
     async def submit_checked(
         self,
@@ -61,7 +61,7 @@ class Submitter(Protocol):
         whole: bool = False,
         flow_timeout_ms: int | None = None,
     ) -> list[JobHandle[Any]]:
-        """Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`."""
+        """Enqueue jobs by specs that were checked on creation. The arguments are those of `submission.submit`."""
 
     def submit_checked_sync(
         self,
@@ -100,7 +100,7 @@ class Client(Submitter, Protocol):
         """Return the handler of a task, if this process has it."""
 
     def make_id(self) -> str:
-        """Return an id for a new job; ``""`` stands for one that is drawn when the job is submitted."""
+        """Return an id for a new job. ``""`` stands for an id that the submission draws."""
 
     def runs_workers_here(self) -> bool:
         """Return whether the calling thread runs a loop on which this scheduler has workers."""
@@ -110,7 +110,7 @@ class InFlow(Protocol):
     """A flow under construction, as its jobs' dependencies see it."""
 
     def note_outside(self, job_id: str) -> None:
-        """Record the id of a job outside of the flow that one in it depends on."""
+        """Record the id of a job outside of the flow on which a job of the flow depends."""
 
 
 _new = object.__new__
@@ -148,7 +148,7 @@ class JobHandle(Generic[R]):
 
     def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
         """
-        Return the edges of a job that depends on this one; see `Job.using`.
+        Return the edges of a job that depends on this job. See `Job.using`.
 
         Args:
             client: where that one is submitted.
@@ -164,7 +164,7 @@ class JobHandle(Generic[R]):
 
     def id_for(self, client: Client, parameter: str) -> str:
         """
-        Return the job's id for a call of *client*, where it is the id of this job and of no other.
+        Return the job's id for a call of *client*, if the id belongs to this job and no other.
 
         Args:
             parameter: what the call takes the handle as, for the message.
@@ -183,7 +183,7 @@ class JobHandle(Generic[R]):
 
     async def record(self) -> JobRecord:
         """
-        Return all that is known of the job.
+        Return the record of the job.
 
         Raises:
             JobNotFoundError: its record has expired.
@@ -195,7 +195,7 @@ class JobHandle(Generic[R]):
         return self._found(self._client.backend.call_sync(Get((self.id,))).records[0])
 
     async def state(self) -> JobState:
-        """Return the job's state; raises as `record`."""
+        """Return the job's state. Raises as `record`."""
         return (await self.record()).state
 
     def state_sync(self) -> JobState:
@@ -203,7 +203,7 @@ class JobHandle(Generic[R]):
         return self.record_sync().state
 
     async def progress(self) -> Progress | None:
-        """Return what the handler last reported, None if nothing; raises as `record`."""
+        """Return the progress last reported by the handler, None without any. Raises as `record`."""
         return (await self.record()).progress
 
     def progress_sync(self) -> Progress | None:
@@ -216,7 +216,7 @@ class JobHandle(Generic[R]):
     async def why(self, *, chain: Literal[True]) -> tuple[Reason, ...]: ...
     async def why(self, *, chain: bool = False) -> Reason | tuple[Reason, ...]:
         """
-        Return why the job waits and its blockers; raises as `record`.
+        Return why the job waits, and its blockers. Raises as `record`.
 
         Args:
             chain: return up to 16 reasons, from this job to the root cause of its wait; as in `Scheduler.why`.
@@ -233,7 +233,7 @@ class JobHandle(Generic[R]):
 
     async def cancel(self, reason: str | None = None) -> bool:
         """
-        Cancel the job; one that runs is asked to stop, and if it finishes all the same it is FINISHED.
+        Cancel the job. A running job is requested to stop, and is FINISHED if its handler returns all the same.
 
         Returns:
             True if the job is CANCELED now, False if its worker has yet to stop it.
@@ -250,7 +250,7 @@ class JobHandle(Generic[R]):
 
     async def run_now(self) -> bool:
         """
-        Make the job due if it waits for a time, as `Scheduler.run_now`.
+        Make the job due before its time, as `Scheduler.run_now`.
 
         Returns:
             True if it is due now, False if it waits for no time (any more): it runs, is ready, or waits for others.
@@ -267,7 +267,7 @@ class JobHandle(Generic[R]):
 
     async def result(self, timeout: float | timedelta | None = None) -> R:
         """
-        Wait until the job is over and return its result.
+        Wait until the job has ended and return its result.
 
         A result that is waited for when the job ends can be read for a minute, however short its retention is. After
         a few seconds a wait that nothing will end by itself, for no worker serves the job or a dead one is before it,
@@ -337,7 +337,7 @@ class JobHandle(Generic[R]):
 
     async def events(self) -> AsyncIterator[JobRecord]:
         """
-        Yield the job's record now and after each change seen, until it is over.
+        Yield the job's record now and after each observed change, until the job has ended.
 
         Changes that follow one another quickly may be seen as one; the last state is always seen.
         """
@@ -384,14 +384,14 @@ class JobHandle(Generic[R]):
 
 
 def _wait_s(deadline: float | None, watch: StuckWatch) -> float:
-    """Return how long to wait for at most until the next look; 0 when the time is over."""
+    """Return the longest wait until the next look. Return 0 at the end of the time."""
     wait_s = min(watch.rest_s or WAIT_CEILING_S, WAIT_CEILING_S)
     return wait_s if deadline is None else min(max(0.0, deadline - time.monotonic()), wait_s)
 
 
 def checked_reason(reason: str | None) -> str | None:
     """
-    Return the reason that a cancellation names, if it has one.
+    Return the checked reason of a cancellation, None without a reason.
 
     Raises:
         InvalidJobError, InvalidJobTypeError: it is not valid.
@@ -400,7 +400,7 @@ def checked_reason(reason: str | None) -> str | None:
 
 
 def asked_why(job_id: str, chain: object) -> Why:
-    """Return the question why a job waits, or for the chain of reasons."""
+    """Return the query for the reason of a job's wait, or for the chain of reasons."""
     return Why(job_id, CHAIN_MAX if chain is not False and check_bool(chain, parameter="chain") else 1)
 
 
@@ -410,7 +410,7 @@ PATH_JOBS = 3
 
 def why_asked(client: Client, job: object, chain: object, path: object, limit: object) -> Why:
     """
-    Return the question why a job waits, or what waits at a path.
+    Return the query for the reason of a job's wait, or for the waits at a path.
 
     Args:
         job, path: one of the two.
@@ -433,13 +433,13 @@ def why_asked(client: Client, job: object, chain: object, path: object, limit: o
 
 
 def reasons_of(reply: Chain, chain: object) -> Reason | tuple[Reason, ...]:
-    """Return the answer as users see it."""
+    """Return the reply in the form of the public API."""
     return reply.reasons if chain else reply.reasons[0]
 
 
 def id_of(client: Client, job: object, parameter: str = "id") -> str:
     """
-    Return the id of a job that is given by its id or by a handle.
+    Return the id of a job from its id or a handle.
 
     Args:
         parameter: what the call takes it as, for the message.
@@ -451,13 +451,13 @@ def id_of(client: Client, job: object, parameter: str = "id") -> str:
 
 
 def make_due(ids: tuple[str, ...]) -> Redrive:
-    """Return the operation that makes jobs due which wait for a time."""
+    """Return the operation that makes waiting jobs due."""
     return Redrive(ids, waiting=True)
 
 
 def outcome(client: Client, record: JobRecord) -> Any:
     """
-    Return the result of a job that is over.
+    Return the result of a job that has ended.
 
     Raises:
         JobFailedError, JobCanceledError: it ended so.

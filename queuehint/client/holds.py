@@ -1,4 +1,4 @@
-"""Marks of what plain code holds, a place or a permit, in the context variables of its caller."""
+"""Marks of the places and permits that plain code holds, in the context variables of its caller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @attrs.frozen(eq=False)
 class HeldPlace:
     """
-    A place that plain code holds, or a permit.
+    A place or permit that plain code holds.
 
     Args:
         job_id, token: of the job that stands for it.
@@ -46,13 +46,13 @@ class HeldPlace:
 
     @property
     def is_to_stop(self) -> Callable[[], bool]:
-        """Whether the job inside of whose handler it is held is to stop."""
+        """Whether the job whose handler holds the place is to stop."""
         handler = self.handler
         return lambda: handler is not None and handler.canceled
 
 
 def caller() -> object:
-    """Return the task that runs now, or the thread."""
+    """Return the running task, or the thread."""
     with contextlib.suppress(RuntimeError):
         if (task := asyncio.current_task()) is not None:
             return task
@@ -64,17 +64,17 @@ _HELD: ContextVar[tuple[HeldPlace, ...]] = ContextVar("queuehint_held", default=
 
 
 def mark_held(held: HeldPlace) -> None:
-    """Mark a place as held by the caller, and by what it starts from now on."""
+    """Mark a place as held by the caller, and by the tasks and threads that the caller starts from now on."""
     _HELD.set((*[each for each in _HELD.get() if each.is_held()], held))
 
 
 def forget_left() -> None:
-    """Drop the marks of places that are held no more."""
+    """Drop the marks of places that have been released."""
     _HELD.set(tuple([each for each in _HELD.get() if each.is_held()]))
 
 
 def identity_of(backend: Backend) -> Hashable:
-    """Return the identity of a store; a backend need not inherit from the protocol."""
+    """Return the identity of a store. A backend need not inherit from the protocol."""
     identity: Hashable = getattr(backend, "identity", id(backend))
     return identity
 
@@ -85,7 +85,7 @@ def holds_any() -> bool:
 
 
 def held_of(backend: Backend) -> list[HeldPlace]:
-    """Return what the caller holds of a store; not what is held around the workers that run its handler."""
+    """Return the places and permits that the caller holds in a store, without the holds around its workers."""
     if not _HELD.get():
         return []
     store, handler = identity_of(backend), handler_of_caller()
@@ -93,7 +93,7 @@ def held_of(backend: Backend) -> list[HeldPlace]:
 
 
 def innermost_of(backend: Backend) -> Owner | None:
-    """Return what the caller holds of a store and has entered last; None if it holds nothing there."""
+    """Return the place or permit of a store that the caller has entered last, None without any."""
     held = held_of(backend)
     if not held:
         return None

@@ -53,7 +53,7 @@ _NO_NAMES: frozenset[str] = frozenset()
 @shows_itself
 class Job(Generic[P, R]):
     """
-    A task: the function itself when called, and the way to enqueue it.
+    A task: the function itself when called, and the entry point to enqueue its jobs.
 
     Made by `Scheduler.job`; typed like the handler, so that type checkers check the arguments of `enqueue`.
     """
@@ -95,27 +95,27 @@ class Job(Generic[P, R]):
 
     @property
     def given_id(self) -> str | None:
-        """The id given by `using`, if there was one."""
+        """The id given by `using`, None without one."""
         return self._options.id
 
     @property
     def pool(self) -> str:
-        """Which workers serve it."""
+        """The pool of the workers that serve the task."""
         return self._options.pool
 
     @property
     def scheduler(self) -> Client:
-        """Where it is enqueued."""
+        """The scheduler that enqueues the jobs."""
         return self._scheduler
 
     @property
     def handler(self) -> Handler:
-        """Its handler."""
+        """The handler of the task."""
         return self._handler
 
     @property
     def options(self) -> Options:
-        """Its options."""
+        """The options of the task's jobs."""
         return self._options
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -160,7 +160,7 @@ class Job(Generic[P, R]):
         check_arguments: bool | Unset = UNSET,
     ) -> Job[P, R]:
         """
-        Return this job with other options; the job itself is unchanged.
+        Return this job with other options. The original is unchanged.
 
         Args:
             id: the job's own id; the same id and content again is the same job.
@@ -223,7 +223,7 @@ class Job(Generic[P, R]):
         headers: tuple[tuple[str, str], ...] = (),
     ) -> Job[P, R]:
         """
-        Return this job as the child of a running one.
+        Return this job as the child of a running job.
 
         Args:
             parent: its id and token.
@@ -254,7 +254,7 @@ class Job(Generic[P, R]):
 
     def spec(self, *args: P.args, **kwargs: P.kwargs) -> JobSpec:
         """
-        Return the spec that `enqueue` would submit, with an id of its own and without headers of the moment.
+        Return the spec that `enqueue` would submit, with its own id and without headers of the moment.
 
         What functions given to `Scheduler.headers_from` say is added by `enqueue`, `enqueue_many` and flows only.
 
@@ -265,13 +265,13 @@ class Job(Generic[P, R]):
         return self._spec(self._handler.bind(args, kwargs), new_id, of_now=False)
 
     def spec_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
-        """Return the spec that `enqueue` submits, to submit it in another way."""
+        """Return the spec that `enqueue` submits, for another submission."""
         check_instance(args, tuple, parameter="args")
         check_instance(kwargs, dict, parameter="kwargs")
         return self._spec(self._handler.bind(args, kwargs), self._make_id)
 
     def specs_of(self, calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]) -> list[JobSpec]:
-        """Return the specs that `enqueue_many` submits, to submit them in another way."""
+        """Return the specs that `enqueue_many` submits, for another submission."""
         return self._specs(calls)
 
     def _spec(self, arguments: dict[str, Any], make_id: Callable[[], str], *, of_now: bool = True) -> JobSpec:
@@ -368,7 +368,7 @@ class Job(Generic[P, R]):
 
     def _checked(self, arguments: dict[str, Any], kinds: tuple[Any, ...]) -> Extracted | None:
         """
-        Take the marks out of arguments and check the others against their annotations; None if there are no marks.
+        Take the marks out of arguments, and check the others against their annotations. Return None without marks.
 
         Args:
             kinds: their names and types; known from then on if these alone say that nothing is wrong.
@@ -389,7 +389,7 @@ class Job(Generic[P, R]):
         return extracted if extracted.names else None
 
     def _gathered(self, *, of_now: bool) -> tuple[tuple[str, str], ...]:
-        """Return the headers of a job: its own go before those of the sources, and these before its parent's."""
+        """Return the headers of a job: its own win over those of the sources, and these over its parent's."""
         gathered = dict(self._inherited)
         for source in self._scheduler.header_sources if of_now else ():
             gathered |= check_headers(source(self))
@@ -413,7 +413,7 @@ class Job(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[P]:
         """
-        Return a call for `enqueue_many`, so that type checkers check its arguments as those of `enqueue`.
+        Return a call for `enqueue_many`. Type checkers check its arguments like arguments of `enqueue`.
 
         Raises:
             InvalidJobTypeError: the call does not fit the handler's signature.

@@ -1,4 +1,4 @@
-"""Options of a job besides its arguments: their checks and defaults; and checks of specs made by hand."""
+"""Options of a job besides its arguments, with their checks and defaults, and checks of specs made by hand."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ BOUND_LENGTH = 32
 
 
 class Unset:
-    """The type of `UNSET`: an option that was not given, where None means something."""
+    """The type of `UNSET`: an option that was not given, if None is a value of the option."""
 
     def __repr__(self) -> str:
         return "UNSET"
@@ -70,7 +70,7 @@ class Awaited(Protocol):
     """Values that `Job.using(after=...)` takes besides ids and `Dependency`: handles, nodes and flows."""
 
     def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
-        """Return the edges of a job of *client*, in *flow* if it is added to one, that depends on this."""
+        """Return the edges of a job of *client*, in *flow* if any, that depends on this object."""
 
 
 @attrs.frozen(kw_only=True)
@@ -227,7 +227,7 @@ def checked(specs: Iterable[JobSpec], *, may_lack_id: bool) -> list[JobSpec]:
 
 
 def check_spec(spec: JobSpec, *, may_lack_id: bool) -> JobSpec:
-    """Check one spec; otherwise as `checked`."""
+    """Check one spec. Everything else is as in `checked`."""
     if may_lack_id and spec.id == "":
         return evolved(attrs.evolve(spec, id=new_id()).check(), id="")
     return spec.check()
@@ -237,7 +237,7 @@ _identity_of: Final = attrgetter("identity")
 
 
 def bound(specs: tuple[JobSpec, ...]) -> tuple[JobSpec, ...]:
-    """Return specs with identities of their tasks and ids: equal arguments of two jobs do not show in a store."""
+    """Return specs with digests bound to task and id, so that equal arguments of two jobs do not show in a store."""
     if not any(map(_identity_of, specs)):
         return specs
     return tuple([evolved(spec, identity=tuple([_bound(spec, each) for each in spec.identity])) for spec in specs])

@@ -1,4 +1,4 @@
-"""Batches of record reads: those asked for at about the same time, on one loop, are one request."""
+"""Batches of record reads: reads at about the same time, on one loop, are one request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _reads: Final[_Reads] = WeakKeyDictionary()
 
 
 async def read_record(backend: Backend, job_id: str) -> JobRecord | None:
-    """Return a record as it is after this call, None if there is none; raises what the backend does."""
+    """Return a record as of this call, None if there is none. Raises as the backend."""
     loop = asyncio.get_running_loop()
     batches = _reads.setdefault(loop, {})
     batch = batches.get(id(backend))

@@ -1,4 +1,4 @@
-"""`Signal`: what a job may wait for besides other jobs; and how one is given."""
+"""`Signal`: a dependency that is no job, and the job that gives a signal."""
 
 from __future__ import annotations
 
@@ -80,17 +80,17 @@ class Signal(Referable):
 
     @property
     def out(self) -> Any:
-        """Its data, as an argument of a job: ``signal.out``, or a part of it: ``signal.out.by``."""
+        """The data of the signal, as an argument of a job: ``signal.out``, or a part: ``signal.out.by``."""
         return cast("Any", Reference(self.called, self))
 
     @property
     def called(self) -> str:
-        """What templates call it: its name, with ``_`` for what a template cannot write."""
+        """The name of the signal in templates, with ``_`` for characters that templates do not allow."""
         return self.name if is_name(self.name) else f"_{_NOT_IN_TEMPLATE.sub('_', self.name)}".lstrip("_-") or "_"
 
     def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
         """
-        Return the edge of a job that waits for it.
+        Return the edge of a job that waits for the signal.
 
         Raises:
             InvalidJobError: *when* is ``"failure"``.
@@ -105,7 +105,7 @@ class Signal(Referable):
 
 def awaited(spec: JobSpec, parent: tuple[str, int]) -> Steps[WaitState]:
     """
-    Return what a running job's wait for a signal has come to; it begins where there is none.
+    Return the state of a running job's wait for a signal. Begin the wait if there is none.
 
     Args:
         parent: the id and token of the job.
@@ -125,7 +125,7 @@ def awaited(spec: JobSpec, parent: tuple[str, int]) -> Steps[WaitState]:
 
 def given_spec(name: object, data: object, keep: object, codec: Codec) -> JobSpec:
     """
-    Return what is submitted to give a signal.
+    Return the spec that gives a signal.
 
     Raises:
         InvalidJobError, InvalidJobTypeError, PayloadError: naming the parameter, the value and the limit.

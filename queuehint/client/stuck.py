@@ -1,5 +1,5 @@
 """
-Detection of stuck waits: for a job that no worker serves, one behind a dead job, or one behind the caller's own hold.
+Detection of stuck waits: for a job without a worker, behind a dead job, or behind the caller's own hold.
 
 A wait for a result asks at growing intervals why the job waits, and follows up to `JOBS_MAX` of the jobs that it waits
 for; all waits together ask a question every few seconds at most. A cause that only an operator or a new worker can
@@ -58,7 +58,7 @@ _told: WeakKeyDictionary[Backend, set[Hashable]] = WeakKeyDictionary()
 
 class HoldWatch:
     """
-    Watches one wait of a caller that may hold places of the same store itself.
+    Watches the wait of a caller that may itself hold places of the same store.
 
     Args:
         call: the call that waits, for the error.
@@ -75,7 +75,7 @@ class HoldWatch:
 
     @property
     def is_due(self) -> bool:
-        """True if the caller holds a place, and a look is due: at once, and again at growing intervals."""
+        """True if the caller holds a place and a look is due: at once, and again at growing intervals."""
         return holds_any() and time.monotonic() >= self._next_s and bool(self._marks())
 
     def _marks(self) -> list[HeldPlace]:
@@ -83,7 +83,7 @@ class HoldWatch:
         return [each for each in held if each.holder() is caller()] if self._is_bounded else held
 
     def _held(self) -> Steps[list[HeldPlace]]:
-        """Return the places that the caller holds, by the store."""
+        """Return the places that the caller holds in the store."""
         marks = self._marks()[:IDS_MAX] if holds_any() else []
         if not marks:
             return []
@@ -107,7 +107,7 @@ class HoldWatch:
 
     def refuse_path(self, path: tuple[str, ...] | None) -> Steps[None]:
         """
-        Refuse to wait until no job is left at or below a path, or anywhere, while there are some.
+        Refuse to wait for the end of all jobs at or below a path, or anywhere, while the caller holds a place there.
 
         Raises:
             WouldDeadlockError: the job that stands for a held place is there itself, or all there conflict with it.
@@ -120,7 +120,7 @@ class HoldWatch:
 
     def look(self, job_ids: Sequence[str]) -> Steps[None]:
         """
-        Refuse to wait for jobs of which one waits for the caller.
+        Refuse to wait for jobs if one of the jobs waits for the caller.
 
         Raises:
             WouldDeadlockError: naming that job.
@@ -145,14 +145,14 @@ class HoldWatch:
                     yield from self._look_at(job_id, todo.pop(job_id), held, todo)
 
     def _look_inside(self, running: set[str], held: dict[str, HeldPlace]) -> Steps[None]:
-        """Look whether handlers that run wait for permits that the caller could give back, and nobody else."""
+        """Refuse the wait if running handlers wait for permits that nobody but the caller can give back."""
         waits = yield from read_waits(held=held)
         stuck = waits.stuck(waits.blocked(held=held)) - waits.stuck(waits.blocked(free=held))
         for job_id in sorted(stuck & running):
             raise self._error(next(reversed(held.values())), job_id)
 
     def _look_at(self, job_id: str, waiting_id: str, held: dict[str, HeldPlace], todo: dict[str, str]) -> Steps[None]:
-        """Look why a job waits for which the awaited one waits; add the jobs in its way to those to be looked at."""
+        """Check the reason of a wait on the way to the awaited job. Add the jobs in its way to *todo*."""
         with contextlib.suppress(JobNotFoundError):
             reason: Reason = (yield Why(job_id)).reasons[0]
             if reason.kind is ReasonKind.LIMIT:
@@ -170,14 +170,14 @@ class HoldWatch:
 
 
 class _Allowance:
-    """How many questions the waiters for jobs of one store may ask now."""
+    """The number of queries that the waiters for jobs of one store may make now."""
 
     def __init__(self) -> None:
         self._left = float(ASKS_MAX)
         self._at_s = time.monotonic()
 
     def take(self) -> bool:
-        """Record that a question is asked, if one may be, and return whether it may."""
+        """Take a query from the allowance. Return whether there was one left."""
         now_s = time.monotonic()
         self._left = min(ASKS_MAX, self._left + (now_s - self._at_s) / ASK_EVERY_S)
         self._at_s = now_s
@@ -187,7 +187,7 @@ class _Allowance:
         return True
 
     def spend(self, count: int) -> None:
-        """Record that so many more were asked."""
+        """Record a number of further queries."""
         self._left -= count
 
 
@@ -196,7 +196,7 @@ _allowances: WeakKeyDictionary[Backend, _Allowance] = WeakKeyDictionary()
 
 class StuckWatch:
     """
-    Watches one wait for a job.
+    Watches the wait for a job.
 
     Args:
         call: what waits, for the warning.
@@ -218,12 +218,12 @@ class StuckWatch:
 
     @property
     def rest_s(self) -> float:
-        """How long it is until the next look is due; 0 when it is."""
+        """The time until the next look is due, 0 when due."""
         return max(0.0, self._next_s - time.monotonic())
 
     def look(self) -> Steps[None]:
         """
-        Warn of a wait that nothing will end by itself, if a look is due.
+        Warn of a wait without an end of its own, if a look is due.
 
         Raises:
             JobFailedError: a job that it depends on is FAILED.
@@ -247,7 +247,7 @@ class StuckWatch:
 
     def reasons(self) -> Steps[tuple[Reason, ...]]:
         """
-        Return why the job waits and, if it waits for one that is stuck, why that one is; nothing if that is not known.
+        Return why the job waits, and why its stuck blocker waits. Empty if the reasons are unknown.
 
         Raises:
             JobFailedError: as `look`.
@@ -301,7 +301,7 @@ class StuckWatch:
 
 
 def ask_why(job_id: str, most: int = CHAIN_MAX) -> Steps[tuple[Reason, ...]]:
-    """Return why a job waits, and those that it waits for, up to so many; nothing if it is not there."""
+    """Return the reasons of a job's wait and of the jobs before it, up to a limit. Empty for a missing job."""
     try:
         reasons: tuple[Reason, ...] = (yield Why(job_id, most)).reasons
     except JobNotFoundError:
@@ -310,13 +310,13 @@ def ask_why(job_id: str, most: int = CHAIN_MAX) -> Steps[tuple[Reason, ...]]:
 
 
 def read_records(job_ids: Sequence[str]) -> Steps[list[JobRecord]]:
-    """Return the records of up to 1 000 jobs that are there, in this order."""
+    """Return the records of up to 1 000 jobs in this order, without missing records."""
     return [each for each in (yield Get(tuple(job_ids))).records if each is not None]
 
 
 def failure_of(record: JobRecord, waiting_id: str | None = None) -> JobFailedError:
     """
-    Return the error of a job that is FAILED.
+    Return the error of a FAILED job.
 
     Args:
         waiting_id: the job that was waited for, if it is another one, which depends on it.
@@ -327,7 +327,7 @@ def failure_of(record: JobRecord, waiting_id: str | None = None) -> JobFailedErr
 
 
 def _level_ofcaller() -> int:
-    """Return how many frames above the caller of this function the application's code is, as `warnings.warn` counts."""
+    """Return the distance in frames from the caller to the application's code, as `warnings.warn` counts."""
     level, frame = 1, sys._getframe(1)  # noqa: SLF001 - as `warnings` does
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_OURS, _ASYNCIO)):
         level, frame = level + 1, frame.f_back

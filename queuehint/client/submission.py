@@ -1,4 +1,4 @@
-"""Submission of checked job specs: draw ids, send parts in order, make room, and send again what was lost."""
+"""Submission of checked job specs: draw ids, send parts in order, make room, and resend lost parts."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def operations_at_once(
 
 
 def _is_staged(arranged: Arranged) -> bool:
-    """Return whether specs are sent in parts that are hidden until their commit."""
+    """Return whether specs are sent in parts and hidden until their commit."""
     return arranged.is_wide or (arranged.is_one and len(arranged.parts) > 1)
 
 
@@ -111,7 +111,7 @@ def _in_order(
     flow: str | None,
     flow_timeout_ms: int | None,
 ) -> list[Enqueue | Depend]:
-    """Return what is asked of a store for these parts, but for the commit."""
+    """Return the operations that submit these parts, without the commit."""
     operations: list[Enqueue | Depend] = []
     for part in parts:
         timeout_ms, is_further = (flow_timeout_ms, False) if staged is None else (None, bool(operations))
@@ -122,7 +122,7 @@ def _in_order(
 
 
 def single_of(specs: list[JobSpec], parent: tuple[str, int] | None) -> Enqueue | None:
-    """Return the one operation that submits one checked spec as it is; None for more, and if there is more to do."""
+    """Return the single operation that submits one checked spec as is. Return None if more operations are necessary."""
     if len(specs) != 1:
         return None
     spec = specs[0]
@@ -133,7 +133,7 @@ def single_of(specs: list[JobSpec], parent: tuple[str, int] | None) -> Enqueue |
 
 def submit_single(single: Enqueue, outcome: Enqueued | QueueHintError | None = None) -> Steps[list[EnqueuedJob]]:
     """
-    Submit one job as it is.
+    Submit one job as is.
 
     Args:
         outcome: the reply to the operation, or its refusal, if a caller has carried it out without steps.

@@ -38,7 +38,7 @@ _KEYS = (str, int, float)
 @attrs.frozen
 class Check:
     """
-    How values of one annotation are checked.
+    The check of the values of one annotation.
 
     Args:
         annotation: what is said in messages.
@@ -52,7 +52,7 @@ class Check:
 
 
 def check_of(annotation: Any) -> Check | None:
-    """Return how values of an annotation are checked; None if it is not plain."""
+    """Return the check of an annotation, None if the annotation is not plain."""
     if isinstance(annotation, type) or annotation is None:
         scalar = _SCALARS.get(annotation)
         if scalar is None:
@@ -108,7 +108,7 @@ def _of_container(annotation: Any, origin: Any, args: tuple[Any, ...]) -> Check 
 
 
 def _of_fixed(annotation: Any, args: tuple[Any, ...]) -> Check | None:
-    """Return the check of a tuple of so many items."""
+    """Return the check of a tuple of fixed length."""
     members = [member for arg in args if (member := _member(arg)) is not None]
     if len(members) < len(args):
         return None
@@ -142,7 +142,7 @@ def _is_same(value: Any, literal: Any) -> bool:
 
 def checks_of(annotations: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, Check]:
     """
-    Return the checks of a handler's arguments by parameter name; those that are not plain have none.
+    Return the checks of a handler's arguments by parameter name. Other than plain annotations have none.
 
     Args:
         annotations: by parameter name.
@@ -182,7 +182,7 @@ def holds_literal(annotation: Any) -> bool:
 
 def refuse_unread(name: str, value: Any, check: Check) -> Never:
     """
-    Refuse an argument of a job that does not fit its annotation where the job is to run.
+    Refuse an argument of a job that does not fit its annotation when the job is to run.
 
     Raises:
         UnknownToReleaseError: it is of the type of a literal, and none of those of the annotation.
@@ -201,7 +201,7 @@ def _kinds(annotation: Any) -> set[type]:
 
 
 def _misfit(place: str, value: Any, annotation: Any) -> tuple[str, Any, Any]:
-    """Return where in a value it does not fit, with the annotation and the value there."""
+    """Return the first misfit in a value: its path, with the annotation and the value there."""
     while True:
         inner = None
         for kind in _alternatives(annotation):
@@ -213,7 +213,7 @@ def _misfit(place: str, value: Any, annotation: Any) -> tuple[str, Any, Any]:
 
 
 def _inner_misfit(value: Any, origin: Any, args: tuple[Any, ...]) -> tuple[str, Any, Any] | None:
-    """Return the first part of a container that does not fit; None if its own kind does not, or it is none."""
+    """Return the first misfit part of a container. Return None if the container itself misfits, or is none."""
     parts: Iterable[tuple[str, Any, Any]] = ()
     if origin is dict and isinstance(value, dict):
         parts = [(f"'s key {shown(key)}", args[0], key) for key in value]
@@ -236,7 +236,7 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
 
 
 def called(annotation: Any) -> str:
-    """Return the name of an annotation: it is code of the application, and no value."""
+    """Return the name of an annotation, which is code of the application and no secret value."""
     if annotation is type(None):
         return "None"
     is_class = isinstance(annotation, type) and get_origin(annotation) is None

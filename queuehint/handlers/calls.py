@@ -1,4 +1,4 @@
-"""Calls of tasks as values, and the facts about tasks that a running job needs to enqueue them."""
+"""Calls of tasks as values, and the facts about tasks with which a running job enqueues them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ H_co = TypeVar("H_co", covariant=True)
 @attrs.frozen
 class Call(Generic[P]):
     """
-    A call of a task that is not made yet: one of those that `Job.enqueue_many` enqueues. Made by `Job.call`.
+    A deferred call of a task, for `Job.enqueue_many`. Made by `Job.call`.
 
     Args:
         task: the name of the task.
@@ -30,20 +30,20 @@ class Call(Generic[P]):
 
 
 class Enqueues(Protocol[P, H_co]):
-    """A `Job` as the context of another sees it, for one call."""
+    """A `Job` as seen by the context of another job, for one call."""
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> H_co:
-        """Enqueue a call; return its handle."""
+        """Enqueue a call. Return its handle."""
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> H_co:
-        """Enqueue a call; return its handle."""
+        """Enqueue a call. Return its handle."""
 
 
 class EnqueuesMany(Protocol[P, H_co]):
-    """A `Job` as the context of another sees it, for many calls."""
+    """A `Job` as seen by the context of another job, for many calls."""
 
     async def enqueue_many(self, calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]) -> Sequence[H_co]:
-        """Enqueue many calls; return their handles."""
+        """Enqueue many calls. Return their handles."""
 
     def enqueue_many_sync(self, calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]) -> Sequence[H_co]:
-        """Enqueue many calls; return their handles."""
+        """Enqueue many calls. Return their handles."""

@@ -38,7 +38,7 @@ _WAY_OUT = ": annotate it, or register a hook: see JsonCodec.converter"
 
 class Codec(Protocol):
     """
-    How values become bytes; an object the application passes in code, never named by a message.
+    The encoding of values as bytes. An object passed by the application's code, never named by a message.
 
     Jobs are compared by these bytes, so the same values have to become the same ones; a codec that may write them
     differently is an `IdentifyingCodec`. With an attribute ``is_deterministic`` that is True, bytes once written may be
@@ -57,7 +57,7 @@ class Codec(Protocol):
 
 class IdentifyingCodec(Codec, Protocol):
     """
-    A codec that may write the same values as different bytes, such as one that encrypts with a random nonce.
+    A codec whose bytes may differ for the same values, such as encryption with a random nonce.
 
     .. versionadded:: 1.0.0
     """
@@ -78,7 +78,7 @@ def dump_identified(
     codec: Codec, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int
 ) -> tuple[bytes, Sequence[bytes]]:
     """
-    Return values as a codec's bytes, and its digests; none of a codec that is compared by its bytes.
+    Return values as a codec's bytes, and its digests. A codec that is compared by its bytes has no digests.
 
     Raises:
         InvalidJobTypeError, InvalidJobError: what the codec returns is not bytes and up to 4 digests.
@@ -100,12 +100,12 @@ def dump_identified(
 
 
 def is_deterministic(codec: Codec) -> bool:
-    """Return whether a codec declares that its bytes may be used again for the same values."""
+    """Return whether a codec declares its bytes reusable for the same values."""
     return _declares(codec, "is_deterministic") and codec.is_deterministic is True  # type: ignore[attr-defined]
 
 
 def _declares(codec: Codec, name: str) -> bool:
-    """Return whether a codec declares an attribute; a class that overrides `dumps` alone does not inherit it."""
+    """Return whether a codec declares an attribute. A class that overrides `dumps` alone does not inherit it."""
     for kind in (codec, *type(codec).__mro__):
         said = getattr(kind, "__dict__", {})
         if name in said or "dumps" in said:
@@ -115,7 +115,7 @@ def _declares(codec: Codec, name: str) -> bool:
 
 def load_object(payload: bytes) -> dict[str, Any]:
     """
-    Return a JSON object as it is.
+    Return a JSON object without conversion.
 
     Raises:
         PayloadError: it is none.
@@ -209,7 +209,7 @@ class JsonCodec:
         return values
 
     def _odd_of(self, annotations: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the names whose values are not JSON as they are; worked out once for each handler's annotations."""
+        """Return the names of values that need conversion to JSON. Computed once for each handler's annotations."""
         known = self._odd.get(id(annotations))
         if known is not None and known[0] is annotations:
             return known[1]
@@ -274,7 +274,7 @@ class JsonCodec:
 
 
 def _misfit(error: Exception, annotation: Any, name: str) -> PayloadError:
-    """Return where a value does not fit its annotation, without the value and without the converter's message."""
+    """Return the place of a value's misfit, without the value and without the converter's message."""
     import cattrs
 
     if isinstance(error, PayloadError):
@@ -290,7 +290,7 @@ def _misfit(error: Exception, annotation: Any, name: str) -> PayloadError:
 
 
 def _is_unknown(error: BaseException) -> bool:
-    """Return whether a value has a part that this release does not know, whatever else is wrong with it."""
+    """Return whether a value has a part unknown to this release, whatever its other faults."""
     from cattrs.errors import ForbiddenExtraKeysError
 
     if isinstance(error, BaseExceptionGroup):

@@ -1,4 +1,4 @@
-"""The context of a running job, and the answers that a handler may return, or raise, instead of a result."""
+"""The context of a running job, and the answers that a handler may return or raise instead of a result."""
 
 from __future__ import annotations
 
@@ -111,14 +111,14 @@ class Fail(RaisedAnswer):
 
 @attrs.frozen(auto_exc=False)
 class Discard(RaisedAnswer):
-    """Answer: the job has no point any more; CANCELED. Returned or raised."""
+    """Answer: the job has become pointless and is CANCELED. Returned or raised."""
 
     reason: str = attrs.field(default="discarded by its handler", converter=_reason)
 
 
 @attrs.frozen(auto_exc=False)
 class Leave(RaisedAnswer):
-    """The answer that `JobContext.wait` raises: run again once the wait of this id is over."""
+    """The answer that `JobContext.wait` raises: run again once the wait of this id has ended."""
 
     wait_id: str
 
@@ -126,7 +126,7 @@ class Leave(RaisedAnswer):
 @attrs.frozen(init=False)
 class Children:
     """
-    Answer: the job is over when its children are; until then it is DEFERRED and holds no place.
+    Answer: the job ends when its children have ended. Until then it is DEFERRED and holds no place.
 
     Args:
         jobs: ids or handles, at most 100 000; with none, all jobs made by `JobContext.enqueue` and `enqueue_many` in
@@ -167,7 +167,7 @@ Answer: TypeAlias = Retry | Snooze | Fail | Discard | Children
 
 
 def raised_answer(error: BaseException) -> RaisedAnswer | None:
-    """Return the answer that was raised; of a group in which nothing else was raised, the first one."""
+    """Return the raised answer. Return the first answer of a group that holds nothing else."""
     if isinstance(error, RaisedAnswer):
         return error
     if not isinstance(error, BaseExceptionGroup):
@@ -187,7 +187,7 @@ def _child_id(job: Any) -> str:
 
 
 class AttemptHost(StepHost, Protocol):
-    """The worker as a context sees it; thread-safe."""
+    """The worker as seen by a context. Thread-safe."""
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
         """Send progress, soon."""
@@ -247,7 +247,7 @@ class JobContext(JobSteps, JobWaits, JobPermits, Generic[S_co]):
 
     @property
     def task(self) -> str:
-        """The name of the task it is a job of."""
+        """The name of the job's task."""
         return self._grant.spec.task
 
     @property
@@ -257,12 +257,12 @@ class JobContext(JobSteps, JobWaits, JobPermits, Generic[S_co]):
 
     @property
     def token(self) -> int:
-        """The fencing token: greater than that of every earlier attempt; pass it on to whatever can refuse less."""
+        """The fencing token, greater than that of every earlier attempt. Pass it to systems that refuse old tokens."""
         return self._grant.token
 
     @property
     def path(self) -> Path | None:
-        """The path of the job's only claim; None if it has none or several."""
+        """The path of the job's only claim. None without a claim or with several."""
         claims = self._grant.spec.claims
         return claims[0].path if len(claims) == 1 else None
 
@@ -278,30 +278,30 @@ class JobContext(JobSteps, JobWaits, JobPermits, Generic[S_co]):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that travel with the job: its own and those of the job that enqueued it; a copy."""
+        """A copy of the headers that travel with the job: its own, and those of the job that enqueued it."""
         return dict(self._grant.spec.headers)
 
     @property
     def schedule(self) -> str | None:
-        """The name of the schedule that fired the job; None if none did."""
+        """The name of the schedule that fired the job, None without a schedule."""
         return self._grant.spec.schedule
 
     @property
     def due_at(self) -> datetime | None:
-        """The due time its schedule fired it for, in UTC; None if none did."""
+        """The due time for which a schedule fired the job, in UTC. None without a schedule."""
         due_ms = self._grant.spec.scheduled_ms
         return None if due_ms is None else moment(due_ms)
 
     @property
     def state(self) -> S_co:
-        """The resources that `Scheduler.worker_lifespan` has opened for the jobs of this worker; None without one."""
+        """The resources that `Scheduler.worker_lifespan` has opened for this worker's jobs. None without a lifespan."""
         state: S_co = self._host.state
         return state
 
     @property
     def results(self) -> Mapping[str, Any]:
         """
-        Results of the FINISHED jobs it depends on, as plain JSON values.
+        Results of the FINISHED dependencies, as plain JSON values.
 
         By name or id; each comes once when they are gone through, by its name if it has one.
 
@@ -317,7 +317,7 @@ class JobContext(JobSteps, JobWaits, JobPermits, Generic[S_co]):
 
     @property
     def canceled(self) -> bool:
-        """True once the job is to stop: it was canceled, timed out, or the worker ends. Plain functions poll it."""
+        """True once the job is to stop: canceled, timed out, or the worker ends. Plain functions poll this."""
         return self._stop
 
     def progress(self, done: float | None = None, total: float | None = None, note: str | None = None) -> None:
@@ -338,13 +338,13 @@ class JobContext(JobSteps, JobWaits, JobPermits, Generic[S_co]):
         self._host.report(self.id, self.token, Progress(done, total, note))
 
     def log(self, text: str) -> None:
-        """Append to the job's log: each line of *text*, cut at 4 096 bytes; the last 1 000 lines are kept."""
+        """Append to the job's log. Each line of *text* is cut at 4 096 bytes, and the last 1 000 lines are kept."""
         for line in log_lines(plain_text(text)):
             self._host.log(self.id, self.token, line)
 
     def update(self, fields: dict[str, Any]) -> None:
         """
-        Merge fields into the job's result while it runs; readers of its record see them.
+        Merge fields into the job's result while the job runs. Readers of its record see the fields.
 
         Another attempt goes on from what is stored. When the handler returns None, the fields are the job's result; a
         dict that it returns is merged over them, any other value replaces them. Without a call in an attempt, what it
@@ -369,7 +369,7 @@ class JobContext(JobSteps, JobWaits, JobPermits, Generic[S_co]):
 
     def enqueue(self, job: Enqueues[P, H], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, H]:
         """
-        Enqueue a child: a job whose id is derived from this job's id and the call's number; return its handle.
+        Enqueue a child: a job whose id is derived from this job's id and the call's number. Return its handle.
 
         A second attempt that makes the same calls in the same order finds the same jobs instead of making more. So
         their arguments and options must follow from this job's own: not from the clock, from chance, or from data that
@@ -402,7 +402,7 @@ class JobContext(JobSteps, JobWaits, JobPermits, Generic[S_co]):
     def enqueue_many(
         self, job: EnqueuesMany[P, H], calls: Iterable[Call[P] | tuple[Any, ...] | dict[str, Any]]
     ) -> Coroutine[Any, Any, list[H]]:
-        """Enqueue many children as `Job.enqueue_many` does, each call with a number of its own; else as `enqueue`."""
+        """Enqueue many children as `Job.enqueue_many`, each call with its own number. Otherwise as `enqueue`."""
         check_loop("enqueue_many")
         return self._enqueue_many(job, calls)
 
@@ -442,7 +442,7 @@ class JobContext(JobSteps, JobWaits, JobPermits, Generic[S_co]):
         self._own_offspring().ids.update((handle.id, None) for handle in handles)
 
     def _own_offspring(self) -> _Offspring:
-        """Return the room for its children; made at first use, from any thread."""
+        """Return the record of the job's children, made at first use, from any thread."""
         offspring = self._offspring
         if offspring is None:
             with _FIRST:
@@ -452,12 +452,12 @@ class JobContext(JobSteps, JobWaits, JobPermits, Generic[S_co]):
     # --- waits -----------------------------------------------------------------------------------------------------
 
     def _leave(self, job_id: str) -> NoReturn:
-        """End this attempt until a wait is over."""
+        """End this attempt until a wait has ended."""
         raise Leave(job_id)
 
     def check_children(self, answer: Children) -> None:
         """
-        Check that this job can wait for the handles in its answer; called by the worker.
+        Check that this job can wait for the handles in its answer. Called by the worker.
 
         Raises:
             InvalidJobError: one is of another namespace or store, or of a flow that is not submitted.
@@ -466,11 +466,11 @@ class JobContext(JobSteps, JobWaits, JobPermits, Generic[S_co]):
             handle.id_for(self._host.scheduler, "children")
 
     def bring(self, results: Mapping[str, Any]) -> None:
-        """Set `results`; called by the worker."""
+        """Set `results`. Called by the worker."""
         self._results = results
 
     def ask_to_stop(self) -> None:
-        """Make `canceled` true; called by the worker."""
+        """Make `canceled` true. Called by the worker."""
         self._stop = True
 
 
@@ -478,7 +478,7 @@ CURRENT: ContextVar[JobContext | None] = ContextVar("queuehint_job", default=Non
 
 
 def handler_of_caller() -> JobContext | None:
-    """Return the context of the handler inside of which the caller runs; None if there is none."""
+    """Return the context of the handler around the caller, None outside of handlers."""
     context = CURRENT.get()
     return None if context is None or context.is_over else context
 
@@ -491,7 +491,7 @@ def is_in_handler() -> bool:
 
 def refuse_to_wait(call: str, job_id: str | None = None) -> None:
     """
-    Raise if the caller runs inside a handler, which never waits for a job.
+    Raise if the caller runs inside a handler, which must not wait for a job.
 
     Raises:
         WouldDeadlockError: naming the call and the way to do it.

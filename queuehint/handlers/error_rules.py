@@ -1,4 +1,4 @@
-"""Rules of one task for exceptions: those that fail its job at once and those that are retried."""
+"""Rules of one task for exceptions: which fail its job at once, and which are retried."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ErrorRules:
             raise InvalidJobError(f"fail_on and retry_on both name {both[0]}")
 
     def is_final(self, error: BaseException) -> bool:
-        """Return whether no attempt is to follow one that ended by an exception."""
+        """Return whether an exception is final: no further attempt follows."""
         retry_on = self._retry_on
         if not self._fail_on and retry_on is None:
             return isinstance(error, RemoteError) and error.trouble.is_final
@@ -54,7 +54,7 @@ class ErrorRules:
         return retry_on is not None
 
     def _is_final_kind(self, kinds: Kinds) -> bool:
-        """Do as `is_final`, by the names of the classes: the exception was raised in another process."""
+        """Do as `is_final`, by the names of the classes, for an exception raised in another process."""
         for name in kinds.names:
             if name in self._fail_names:
                 return True

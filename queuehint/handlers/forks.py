@@ -1,5 +1,5 @@
 """
-Forks of a worker's process: what a child must close, and its end when it returns into the worker's code.
+Forks of a worker's process: the cleanup in a child, and its end when it returns into the worker's code.
 
 A handler may fork, by `os.fork` or with `multiprocessing`. The child is a copy of the worker: it has the code of all
 running jobs, the listening sockets, the signal handlers. So after user code has returned, raised or yielded to the
@@ -31,7 +31,7 @@ _forking = threading.local()
 
 @contextlib.contextmanager
 def leaving_to_no_child(call: Callable[[], object]) -> Iterator[None]:
-    """While the block runs, have something called in each child that is forked, before any other code of it."""
+    """While the block runs, call a function first in each forked child, before any other code."""
     _in_child.append(call)
     try:
         yield
@@ -69,7 +69,7 @@ if hasattr(os, "register_at_fork"):
 
 def end_any_child(process: object, error: BaseException | None = None) -> None:
     """
-    End this process if it is not that one.
+    End this process unless it is the given process.
 
     Args:
         process: the mark of `this_process` there.
@@ -100,7 +100,7 @@ def _exit_code(error: BaseException | None) -> int:
 
 @types.coroutine
 def in_one_process(coroutine: Coroutine[Any, Any, Any], process: object) -> Generator[Any, Any, Any]:
-    """Await a coroutine; a child in which it would let the loop go on is ended instead."""
+    """Await a coroutine. A child in which the coroutine would let the loop go on is ended instead."""
     value: Any = None
     error: BaseException | None = None
     while True:

@@ -115,7 +115,7 @@ class Handler:
         self._names = frozenset(self._positional) if self._simple else None
 
     def _take(self, annotations: Mapping[str, Any]) -> None:
-        """Take the annotations of the function, as far as they could be resolved; the others are as Any."""
+        """Record the annotations of the function. Unresolved annotations count as Any."""
         unresolved = {name: hint for name, hint in annotations.items() if isinstance(hint, Unresolved)}
         found = {name: Any if name in unresolved else hint for name, hint in annotations.items()}
         self.annotations = {
@@ -136,7 +136,7 @@ class Handler:
 
     def check_annotations(self, codec: Codec, *, is_declared_now: bool = False) -> None:
         """
-        Check that a codec can write and read arguments and results; what is not defined yet is looked at again later.
+        Check that a codec can write and read arguments and results. Undefined names are checked again later.
 
         A parameter with a default may be of a type that has no JSON: an argument is refused when it is given.
 
@@ -166,13 +166,13 @@ class Handler:
         self.is_open = is_open
 
     def resolve(self) -> None:
-        """Resolve the annotations that could not be resolved when the task was declared, if they can be now."""
+        """Resolve the annotations that were unresolved when the task was declared, as far as possible now."""
         if self.unresolved or self._result_unresolved is not None:
             self._take(resolved(self.function))
 
     def settle(self, codec: Codec) -> None:
         """
-        Resolve and check what could not be when the task was declared; before any work is done.
+        Resolve and check the annotations left over from the declaration, before any work is done.
 
         Raises:
             PayloadError: the annotation of the result cannot be resolved, or values of one cannot be written or read.
@@ -202,7 +202,7 @@ class Handler:
             raise InvalidJobTypeError(f"{self.name}(): {error}{way_out}") from None
 
     def with_defaults(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments with the defaults of those left out."""
+        """Return the arguments, completed by defaults."""
         complete = dict(arguments)
         for name, parameter in self.parameters.items():
             if name not in complete and parameter.default is not parameter.empty:
@@ -233,14 +233,14 @@ class Handler:
             raise
 
     def _see_codec(self, codec: Codec) -> JsonCodec | None:
-        """Return a codec if it writes and reads all arguments as the JSON they are, and remember whether it does."""
+        """Record whether a codec writes and reads all arguments as plain JSON. Return the codec if so."""
         plain_codec = codec if type(codec) is JsonCodec and codec.is_plain(self.annotations) else None
         self._plain_by = codec, plain_codec
         return plain_codec
 
     def _name_unresolved(self, error: PayloadError) -> None:
         """
-        Say that an annotation cannot be resolved where an argument is refused for having none.
+        Name the unresolved annotation in the error for an argument refused for lack of one.
 
         Raises:
             PayloadError: that is why.
@@ -253,7 +253,7 @@ class Handler:
     def dumps_identified(
         self, codec: Codec, arguments: Mapping[str, Any], plain: frozenset[str] = frozenset()
     ) -> tuple[bytes, tuple[str, ...]]:
-        """Return the arguments as `dumps` does, and the digests by which they are compared."""
+        """Return the arguments as `dumps`, and the digests by which they are compared."""
         if self.is_open:
             self.settle(codec)
         annotations = self._annotations_less(plain) if plain else self.annotations
@@ -275,7 +275,7 @@ class Handler:
         self, codec: Codec, payload: bytes, *, upgrades: bool = True, steps: dict[str, str] | None = None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """
-        Return the positional and keyword arguments of a call from bytes; those that do not fit are upgraded.
+        Return the positional and keyword arguments of a call from bytes. Arguments that do not fit are upgraded.
 
         Args:
             upgrades: whether they are.
@@ -343,7 +343,7 @@ class Handler:
 
     def _refuse_other_literals(self, values: Mapping[str, Any]) -> None:
         """
-        Check arguments against the plain annotations that hold a Literal, of which a later release may know more.
+        Check arguments against plain annotations with a Literal, which a later release may extend.
 
         Raises:
             UnknownToReleaseError: a value of a literal's type is none of those that the annotation has.
@@ -390,7 +390,7 @@ class Handler:
         return payload
 
     def load_result(self, codec: Codec, payload: bytes | None) -> Any:
-        """Return a result from bytes; None for a job that stored none."""
+        """Return a result from bytes. Return None for a job without a stored result."""
         if self.is_open:
             self.settle(codec)
         return None if payload is None else codec.loads(payload, self.result_annotations).get(_RESULT)
@@ -406,7 +406,7 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 
 
 def _without_answers(annotation: Any) -> Any:
-    """Return a result's annotation less the answers a handler may give instead: ``int | Retry`` is read as int."""
+    """Return a result's annotation without the answers of a handler: ``int | Retry`` is read as int."""
     if annotation in _ANSWERS or annotation in (typing.Never, typing.NoReturn):
         return Any
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
@@ -416,7 +416,7 @@ def _without_answers(annotation: Any) -> Any:
 
 
 def _of_all(parameter: inspect.Parameter, annotation: Any) -> Any:
-    """Return the annotation of all values of a parameter: that of a variadic one is of each of them."""
+    """Return the annotation of all values of a parameter. A variadic annotation is of each value."""
     if parameter.kind not in _VARIADIC:
         return annotation
     if isinstance(annotation, _TYPE_PARAMETERS) or typing.get_origin(annotation) is typing.Unpack:
@@ -426,7 +426,7 @@ def _of_all(parameter: inspect.Parameter, annotation: Any) -> Any:
 
 def _refuse_odd(name: str, parameters: list[inspect.Parameter], annotations: Mapping[str, Any]) -> None:
     """
-    Refuse parameters that no call can give.
+    Refuse parameters that no call can set.
 
     Raises:
         HandlerError: the function is a method of a class, or does not take its context first.
@@ -447,7 +447,7 @@ def _is_context(parameter: inspect.Parameter, annotations: Mapping[str, Any]) ->
 
 
 def _names_context(annotation: Any) -> bool:
-    """Return whether an annotation is `JobContext`, alone or with the type of its state; also an unresolved one."""
+    """Return whether an annotation is `JobContext`, alone or with the type of its state, unresolved too."""
     if isinstance(annotation, Unresolved):
         return annotation.text.partition("[")[0].rpartition(".")[2] == "JobContext"
     return annotation is JobContext or typing.get_origin(annotation) is JobContext

@@ -67,7 +67,7 @@ class PartialResult:
             self._fields |= {key: decode_json(payload) for key, payload in payloads.items()}
 
     def load(self, record: JobRecord | None, codec: Codec) -> None:
-        """Load the stored result; an unreadable one, or no dict, is replaced."""
+        """Load the stored result. Replace it if it is unreadable or no dict."""
         self.is_loaded = True
         if record is None or record.result is None or record.token != self.token:
             return

@@ -1,5 +1,5 @@
 """
-Where the jobs of a task go and whose they are: templates that are filled from the arguments of a call.
+Place and user of a task's jobs: templates that are filled from the arguments of a call.
 
 A template is checked against the signature of the handler when the task is registered.
 """
@@ -60,7 +60,7 @@ _is_texts = frozenset({str}).issuperset
 
 
 class _Recent:
-    """The claims of the places used lately: the last 16 384, or 768 KiB of their text, and at most twice as many."""
+    """The claims of recent places: the last 16 384, or 768 KiB of their text, and at most twice as many."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -69,7 +69,7 @@ class _Recent:
         self._old: dict[tuple[Mode, Path], tuple[Claim, ...]] = {}
 
     def get(self, place: tuple[Mode, Path]) -> tuple[Claim, ...] | None:
-        """Return the claims of a place, if it was used lately."""
+        """Return the claims of a recent place, None for another place."""
         found = self.young.get(place)
         if found is None and (found := self._old.get(place)) is not None:
             self.put(place, found)
@@ -77,7 +77,7 @@ class _Recent:
 
     def of_texts(self, place: tuple[Mode, tuple[str, ...]]) -> tuple[Claim, ...]:
         """
-        Return the claims of a place that is not of the younger generation, and remember them.
+        Return the claims of a place outside of the younger generation, and remember them.
 
         Args:
             place: its path may be no valid one.
@@ -109,13 +109,13 @@ class _Recent:
         return claims
 
     def _forget(self) -> None:
-        """Forget the older generation: the younger is full."""
+        """Forget the older generation, as the younger is full."""
         self.young, self._old, self._bytes = {}, self.young, 0
 
 
 class _PathTemplate:
     """
-    A path whose segments are text in which ``{name}`` stands for the argument of that name.
+    A path whose segments are text in which ``{name}`` stands for the argument of this name.
 
     Args:
         path: of up to 64 segments.
@@ -172,7 +172,7 @@ class _PathTemplate:
 
 class Placement:
     """
-    Where the jobs of a task go: a template such as ``["{doc_id}", "{section}"]``, a callable, or nowhere.
+    The place of a task's jobs: a template such as ``["{doc_id}", "{section}"]``, a callable, or no place.
 
     In a template each segment is text in which ``{name}`` stands for the argument of that name, which must be a str,
     an int, a UUID or a date; ``{{`` and ``}}`` are braces. A callable gets the arguments of the call by name, defaults
@@ -245,7 +245,7 @@ class Placement:
 
 class SeveralPlaces:
     """
-    Where the jobs of a task go that claim several places: up to 64 templates with a mode each, or a callable.
+    The several places of a task's jobs: up to 64 templates with a mode each, or a callable.
 
     Templates are those of `Placement`. A callable gets the arguments of the call by name, defaults included, and
     returns what `Job.using` takes as *claims*; None is nowhere.
@@ -295,7 +295,7 @@ class SeveralPlaces:
 
 def placement_of(handler: Handler, *, queue_hint: object, claims: object, has_mode: bool) -> Placement | SeveralPlaces:
     """
-    Return where the jobs of a task go, by its options.
+    Return the placement of a task's jobs, by its options.
 
     Args:
         has_mode: the option *mode* is given too.
@@ -315,7 +315,7 @@ def placement_of(handler: Handler, *, queue_hint: object, claims: object, has_mo
 
 class UserTemplate:
     """
-    Whose the jobs of a task are: a text such as ``"{author}"``, filled from the arguments of a call as a place is.
+    The user of a task's jobs: a text such as ``"{author}"``, filled from the arguments of a call like a place.
 
     Raises:
         HandlerError: it names no parameter of the handler, or uses a format or attribute.
@@ -330,7 +330,7 @@ class UserTemplate:
 
     def user(self, arguments: Mapping[str, Any]) -> str | None:
         """
-        Return the user of a call's job; None where the text is but a placeholder, and its argument None.
+        Return the user of a call's job. Return None if the template is one placeholder whose argument is None.
 
         Raises:
             InvalidJobError, InvalidJobTypeError: the arguments name no user.
@@ -359,7 +359,7 @@ class UserTemplate:
 
 def parse_user(user: object, handler: Handler) -> str | UserTemplate | None:
     """
-    Return whose the jobs of a task are, by the option ``user`` of it.
+    Return the user template of a task, by its option ``user``.
 
     Raises:
         InvalidJobTypeError: it is no text.
@@ -374,7 +374,7 @@ def parse_user(user: object, handler: Handler) -> str | UserTemplate | None:
 
 
 def _text(value: Any) -> str | None:
-    """Return the one text of a value that names a place or a user; None if it is of another type."""
+    """Return the text of a value for a place or a user. Return None for a value of another type."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -407,7 +407,7 @@ def _may_name(annotation: Any) -> bool:
 
 
 def _parse(template: str, handler: Handler, parameter: str, way_out: str) -> list[tuple[str, str | None]]:
-    """Return the parts of a template: text, and the name of the argument after it, if there is one."""
+    """Return the parts of a template: text, and the name of the argument after it, if any."""
     try:
         fields = list(string.Formatter().parse(template))
     except ValueError as error:

@@ -28,7 +28,7 @@ PLAIN = frozenset({str, int, float, bool, type(None), bytes})
 
 class Template:
     """
-    A text to be filled from the results of the jobs a job depends on, as an argument of a call.
+    A text argument, filled from the results of the job's dependencies.
 
     Raises:
         InvalidJobTypeError: it is not a str.
@@ -72,7 +72,7 @@ class Template:
 
 def template(text: str) -> Any:
     r"""
-    Mark a text among the arguments of a call as one to be filled when the job starts.
+    Mark a text among the arguments of a call as a template, filled when the job starts.
 
     ``{{name.field[0]}}`` stands for what the job of that name (or id) returned, which must be among the jobs this one
     depends on; ``\{{`` for ``{{`` itself. Alone it becomes the value, whatever its type; inside other text it becomes
@@ -166,13 +166,13 @@ class Reference:
 
 
 class Referable:
-    """A job whose result is referred to by its ``out``; the job itself is refused as an argument."""
+    """A job whose ``out`` refers to its result. The job itself is refused as an argument."""
 
     __slots__ = ()
 
 
 def target(reference: Reference) -> tuple[str, Any]:
-    """Return the name that a reference uses, and its node."""
+    """Return the name in a reference, and its node."""
     return reference.placeholder__.name, reference.node__
 
 
@@ -196,7 +196,7 @@ class Extracted:
 
 def extract(arguments: dict[str, Any]) -> Extracted:
     """
-    Take the marks out of the arguments of a call; they are looked for in dict, list and tuple, 64 deep.
+    Take the marks out of the arguments of a call. The search covers dict, list and tuple, 64 deep.
 
     Raises:
         PayloadError: what holds a mark holds itself, or is no JSON object for its keys.
@@ -226,7 +226,7 @@ class _Taking:
         self._above: list[int] = []
 
     def plain(self, value: Any, pointer: str) -> Any:
-        """Return a value without marks; one without any is returned itself."""
+        """Return a value without marks. A value that holds none is returned itself."""
         kind = type(value)
         if kind is Reference or kind is Template:
             self.pointers.append(pointer)
@@ -253,7 +253,7 @@ class _Taking:
 
 
 def _holds_mark(value: Any, known: dict[int, bool], depth: int) -> bool:
-    """Return whether a value is or holds a mark, and note it in *known* for each container by its id."""
+    """Return whether a value is or holds a mark. Record the result in *known* for each container by its id."""
     kind = type(value)
     if kind is Reference or kind is Template:
         return True

@@ -29,7 +29,7 @@ MAIN_OF_CHILD = "__mp_main__"
 
 @attrs.frozen
 class ImportPath:
-    """Where another process finds a function: its module, and its qualified name in there."""
+    """The import path of a function for another process: its module, and its qualified name in the module."""
 
     module: str
     qualname: str
@@ -40,7 +40,7 @@ class ImportPath:
 
 def import_path(name: str, function: Callable[..., Any], *, is_async: bool) -> ImportPath:
     """
-    Return the import path of a handler that is to run in a process of its own.
+    Return the import path of a handler with its own process.
 
     Raises:
         HandlerError: it is async, cannot be imported by another process, or the system is not POSIX.
@@ -75,7 +75,7 @@ def import_path(name: str, function: Callable[..., Any], *, is_async: bool) -> I
 
 
 def main_module() -> dict[str, str] | None:
-    """Return how another process runs the main module of this one: by its name or by its file; None if it cannot."""
+    """Return how another process runs the main module of this process, by name or file. None if it cannot."""
     main = sys.modules.get(MAIN)
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name is not None:
@@ -86,18 +86,18 @@ def main_module() -> dict[str, str] | None:
 
 @attrs.frozen
 class Kinds:
-    """The names of an exception's class and of those it derives from, nearest first; of a group, of its members too."""
+    """The names of an exception's class and its bases, nearest first. Of a group, the names of its members too."""
 
     names: tuple[str, ...]
     members: tuple[Kinds, ...] | None = None
 
     def wire(self) -> list[Any]:
-        """Return it as JSON."""
+        """Return the names as JSON."""
         return [list(self.names), None if self.members is None else [member.wire() for member in self.members]]
 
     @classmethod
     def read(cls, wire: list[Any]) -> Kinds:
-        """Return it from JSON."""
+        """Return the names from JSON."""
         names, members = wire
         return cls(tuple(names), None if members is None else tuple([cls.read(member) for member in members]))
 
@@ -119,7 +119,7 @@ def class_name(kind: type) -> str:
 @attrs.frozen
 class Trouble:
     """
-    An exception as a process reports it.
+    An exception as reported by a process.
 
     Args:
         type: the qualified name of its class.
@@ -141,7 +141,7 @@ class Trouble:
 
 
 class HandlerStopped(BaseException):
-    """The worker interrupts a handler: its timeout is over, its job was canceled, or its lease is lost."""
+    """The worker interrupts a handler: its timeout has passed, its job was canceled, or its lease is lost."""
 
 
 class RemoteError(Exception):
@@ -153,7 +153,7 @@ class RemoteError(Exception):
 
     @property
     def is_exit(self) -> bool:
-        """Return whether the handler asked its process to exit."""
+        """Return whether the handler requested the exit of its process."""
         return bool({"builtins.SystemExit", "builtins.KeyboardInterrupt"} & {*self.trouble.kinds.names})
 
 
@@ -188,7 +188,7 @@ def _signal_name(number: int) -> str:
 @attrs.frozen
 class EncodedResult:
     """
-    A result that the process has encoded already.
+    A result encoded by the process of its handler.
 
     Args:
         payload: as `Handler.dump_result` gives it.

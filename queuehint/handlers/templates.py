@@ -45,7 +45,7 @@ _encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(","
 
 @attrs.frozen
 class Placeholder:
-    """One placeholder: a dependency's name, and the fields (str) and indexes (int) that lead to a value."""
+    """A placeholder: a dependency's name, and the fields (str) and indexes (int) that lead to a value."""
 
     name: str
     steps: tuple[str | int, ...] = ()
@@ -64,7 +64,7 @@ def is_name(text: str) -> bool:
 
 def parse(text: str) -> Pieces:
     r"""
-    Return the literal parts and the placeholders of a template, in order; no part is empty.
+    Return the literal parts and the placeholders of a template, in order. No part is empty.
 
     >>> parse(r"to {{user.name}} \{{")
     ('to ', Placeholder(name='user', steps=('name',)), ' {{')
@@ -95,7 +95,7 @@ def parse(text: str) -> Pieces:
 
 def find(arguments: Any, marks: bool | Iterable[str]) -> list[str]:
     """
-    Return the names that the templates among arguments use, each once, in the order in which they come.
+    Return the names in the templates among arguments, each once, in order of appearance.
 
     Args:
         arguments: decoded JSON.
@@ -151,7 +151,7 @@ class _Values:
         self._texts: dict[Placeholder, tuple[str, int]] = {}
 
     def size(self, pieces: Pieces) -> int:
-        """Return how many bytes a template takes as JSON when it is filled."""
+        """Return the size of a filled template as JSON, in bytes."""
         if _is_value(pieces):
             return self._value(pieces[0])[1]
         return 2 + sum(_quoted(piece) if isinstance(piece, str) else self._text(piece)[1] for piece in pieces)
@@ -179,7 +179,7 @@ class _Values:
 
 
 def _is_value(pieces: Pieces) -> bool:
-    """Return whether a template becomes a value, whatever its type, and not a text."""
+    """Return whether a template becomes a value of any type, and not a text."""
     return len(pieces) == 1 and isinstance(pieces[0], Placeholder)
 
 
@@ -216,7 +216,7 @@ def _path(name: str, steps: Iterable[str | int]) -> str:
 
 
 def _listed(names: Mapping[str, Any]) -> str:
-    """Return up to ten names as text; no value is ever shown."""
+    """Return up to ten names as text, and no values."""
     few = [name if is_name(name) else shown(name) for name in islice(names, NAMES_SHOWN)]
     return ", ".join([*few, *(["…"] if len(names) > NAMES_SHOWN else [])]) or "nothing"
 
@@ -275,7 +275,7 @@ def _pointed(root: list[Any], pointers: Iterable[str]) -> Iterator[tuple[Any, An
 
 
 def _key(container: Any, token: str) -> str | int | None:
-    """Return the key of a container that a token of a pointer stands for; None if it has none."""
+    """Return the key of a container for a token of a pointer, None if there is none."""
     if isinstance(container, dict):
         key = token.replace("~1", "/").replace("~0", "~")
         return key if key in container else None

@@ -63,7 +63,7 @@ IDS: tuple[Literal["time", "sequence"], ...] = ("time", "sequence")
 
 class SchedulerBase:
     """
-    A `Client` with its settings, its store and its handlers, on which the parts of `Scheduler` stand.
+    A `Client` with its settings, its store and its handlers: the base of the parts of `Scheduler`.
 
     The arguments are those of `Scheduler`.
     """
@@ -131,7 +131,7 @@ class SchedulerBase:
 
     @property
     def backend(self) -> Backend:
-        """The store, opened on first use; refused in a process of a handler if no other process sees what is in it."""
+        """The store, opened on first use. Refused in a process of a handler if other processes cannot see the store."""
         if self._backend is None:
             with self._lock:
                 if self._backend is None:
@@ -151,7 +151,7 @@ class SchedulerBase:
 
     @property
     def clock(self) -> Clock:
-        """The time of the application, by which delays of jobs in its transactions count."""
+        """The time of the application, which times the delays of jobs in its transactions."""
         return self._clock
 
     # --- `Client` ------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class SchedulerBase:
         flow_timeout_ms: int | None = None,
     ) -> list[JobHandle[Any]]:
         """
-        Enqueue jobs whose specs were checked as they were made; the arguments are those of `submission.submit`.
+        Enqueue jobs by specs that were checked on creation. The arguments are those of `submission.submit`.
 
         One job as it is goes without steps, for as long as nothing follows from its operation.
         """
@@ -232,7 +232,7 @@ class SchedulerBase:
 
     async def signal(self, name: str, data: Any = None, *, keep: float | timedelta = SIGNAL_KEPT) -> bool:
         """
-        Give a signal: the jobs that wait for it go on with its data, and those that come to wait for it do not wait.
+        Give a signal: waiting jobs go on with its data, and later waits for this signal end at once.
 
         A signal is given once, and the first data counts, for all. It may be given before any job waits for it.
 
@@ -266,7 +266,7 @@ class SchedulerBase:
         return True
 
     async def ask_wait(self, spec: JobSpec, parent: tuple[str, int]) -> WaitState:
-        """Return what a running job's wait for a signal has come to, for `JobContext.wait`; see `signals.awaited`."""
+        """Return the state of a running job's wait for a signal, for `JobContext.wait`. See `signals.awaited`."""
         return await run_steps(self.backend, awaited(spec, parent))
 
     def ask_wait_sync(self, spec: JobSpec, parent: tuple[str, int]) -> WaitState:
@@ -280,7 +280,7 @@ class SchedulerBase:
     # --- life ----------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Close the store; a further call opens it again."""
+        """Close the store. A further call opens the store again."""
         backend, self._backend = self._backend, None
         if backend is not None:
             await backend.close()
@@ -292,7 +292,7 @@ class SchedulerBase:
             backend.close_sync()
 
     async def __aenter__(self) -> Self:
-        """Return the scheduler; leaving closes it."""
+        """Return the scheduler. Leaving the block closes its store."""
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -38,7 +38,7 @@ class DeadLetters:
         self, limit: int = PAGE, *, after: int = 0, cursor: str | None = None, **part: Any
     ) -> Sequence[JobRecord]:
         """
-        Return up to *limit* (1–200) dead jobs: all, or a page of those that fit a `Part`.
+        Return up to *limit* (1–200) dead jobs: all, or a page of the jobs that fit a `Part`.
 
         Args:
             after: of all: only those enqueued after this number.
@@ -94,7 +94,7 @@ class DeadLetters:
         **part: Any,
     ) -> int:
         """
-        Queue dead jobs again: to the places they held, or new ones; attempts and losses count anew.
+        Queue dead jobs again, at the places they held or new ones. Attempts and losses start from zero.
 
         Args:
             ids: up to 1 000 ids or handles; or
@@ -153,7 +153,7 @@ class DeadLetters:
     ) -> int: ...
     async def discard(self, ids: Any = None, *, all: bool = False, limit: int | None = None, **part: Any) -> int:
         """
-        Remove jobs from the dead-letter queue, CANCELED; places they held are free.
+        Remove jobs from the dead-letter queue as CANCELED. Their places are released.
 
         Says which, returns how many and raises as `redrive`.
         """

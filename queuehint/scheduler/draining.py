@@ -48,7 +48,7 @@ FEW_PAUSE_S = 0.02
 
 
 class Draining(Hosting):
-    """The part of `Scheduler` that waits until nothing is left to do."""
+    """The part of `Scheduler` that waits until no work is left."""
 
     async def drain(
         self,
@@ -129,22 +129,22 @@ class Draining(Hosting):
         return self.backend.is_local if run is None else check_bool(run, parameter="run")
 
     def _have_all_stopped(self) -> bool:
-        """Return whether no worker of this scheduler claims jobs in this process, or goes on to claim them."""
+        """Return whether all workers of this scheduler in this process have stopped claiming."""
         return all(worker.is_stopping for worker in list(self._workers))
 
     def _is_one_beginning(self) -> bool:
-        """Return whether a worker of this scheduler has yet to tell the store that it is there."""
+        """Return whether a worker of this scheduler has yet to register with the store."""
         return not all(worker.started.is_set() for worker in list(self._workers))
 
     async def _last(self, question: CountPending) -> tuple[str, ...]:
-        """Return the ids of the few jobs that are left."""
+        """Return the ids of the last unfinished jobs."""
         none = OVER if question.include_scheduled else OVER | {JobState.SCHEDULED}
         left = RecordFilter(path=question.path, states=tuple([state for state in JobState if state not in none]))
         page = await self.backend.call(List(left, limit=FEW))
         return tuple([record.id for record in page.records])
 
     async def _wait_for_last(self, last: tuple[str, ...], timeout_s: float) -> tuple[str, ...]:
-        """Return, when one of the last jobs is over or after a while, those that are left if none is over; else ()."""
+        """Wait for a while until one of the last jobs has ended. Return the jobs if none has, else ()."""
         for _ in range(WAITS_MAX if last else 0):
             wait_s, begun_s = min(WAIT_S, timeout_s), time.monotonic()
             await self.backend.wait(Interest(jobs=last), wait_s)
@@ -163,7 +163,7 @@ class Draining(Hosting):
         include_scheduled: bool = False,
         run: bool | None = None,
     ) -> None:
-        """Like `drain`, blocking this thread; also refused on the thread of this scheduler's workers' loop."""
+        """Like `drain`, blocking this thread. Also refused on the thread of this scheduler's workers' loop."""
         question = _question(path, include_scheduled)
         limit_ms = check_optional_duration(timeout, parameter="timeout")
         limit = None if limit_ms is None else timedelta(milliseconds=limit_ms)
@@ -187,7 +187,7 @@ def _question(path: object, include_scheduled: object) -> CountPending:
 
 
 def _refuse_to_stall(pending: Pending, advice: str) -> None:
-    """Raise if the remaining jobs are stuck; *advice* is for jobs that no worker serves."""
+    """Raise if the remaining jobs are stuck. *advice* is for jobs without a worker."""
     if pending.unfinished and not pending.moving:
         is_unserved = any(reason.kind is ReasonKind.NO_WORKER for reason in pending.reasons)
         raise DrainStalledError(pending.reasons, advice if is_unserved else "")
@@ -202,7 +202,7 @@ def _is_loop_running() -> bool:
 
 
 def _run_beside(make: Callable[[], Awaitable[T]]) -> T:
-    """Run a coroutine to its end from plain code, also beside a loop that runs on this thread (notebooks)."""
+    """Run a coroutine to its end from plain code, also on a thread whose loop runs (notebooks)."""
 
     async def main() -> T:
         return await make()

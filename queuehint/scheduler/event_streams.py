@@ -48,7 +48,7 @@ def check_kinds(kinds: object, *, also: tuple[str, ...] = ()) -> frozenset[str]:
 
 def event_filter(kinds: object, path: object, user: object, flow: object) -> EventFilter:
     """
-    Return the filter of what `Scheduler.events` is asked for.
+    Return the filter for the arguments of `Scheduler.events`.
 
     Raises:
         InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter.
@@ -88,7 +88,7 @@ class _Stream:
 
     @property
     def after(self) -> int | None:
-        """The number of the last event taken or passed over; None if it has not begun."""
+        """The number of the last event taken or passed over. None before the first."""
         return self._follower.since if self._reader is None else self._reader.position(self._follower)
 
     @property
@@ -115,7 +115,7 @@ class EventStream(_Stream):
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Keep no more events; it can be read on."""
+        """Stop buffering events. The stream can be read on."""
         if self._reader is not None:
             self._reader.leave(self._follower)
 
@@ -145,7 +145,7 @@ class EventStreamSync(_Stream):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Keep no more events; it can be read on."""
+        """Stop buffering events. The stream can be read on."""
         if self._reader is not None:
             self._reader.leave(self._follower)
 

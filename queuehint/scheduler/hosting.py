@@ -56,7 +56,7 @@ class Hosting(SchedulerBase):
         **options: Any,
     ) -> Worker:
         """
-        Return a worker, to be run by a program that is nothing else.
+        Return a worker, to be run by a program without other work.
 
         Args:
             options: *abandon_after*, *give_up*, *helper*, *executor* and *version* of `Worker`.
@@ -98,7 +98,7 @@ class Hosting(SchedulerBase):
 
     def worker_lifespan(self, function: F, /) -> F:
         """
-        Have each worker open something for its jobs, and close it at its end: ``@sched.worker_lifespan``.
+        Have each worker open a resource for its jobs, and close it on leaving: ``@sched.worker_lifespan``.
 
         The worker enters it on its own loop before it claims a job, and leaves it when the last one has ended. What it
         yields is `JobContext.state`. A process of ``queuehint worker`` has one worker; each worker inside an
@@ -275,7 +275,7 @@ class Hosting(SchedulerBase):
 
     @contextlib.contextmanager
     def hosts(self, worker: Worker) -> Iterator[None]:
-        """While the block runs, the loop on this thread runs a worker: what would block it for a job is refused."""
+        """Mark this thread's loop as a worker's while the block runs: calls that would block the loop are refused."""
         if worker in self._workers:
             raise RuntimeError(f"worker {worker.name} runs already; make another one by Scheduler.make_worker")
         host = None if self.backend.is_durable else (self.namespace, self.backend)

@@ -84,7 +84,7 @@ class _Listener:
         )
 
     def tell(self, event: Event) -> None:
-        """Put an event into the queue, if it is one of those asked for."""
+        """Queue an event if its kind is subscribed."""
         if event.kind in self.kinds:
             while not self.waiting.has_room:
                 self.waiting.popleft()
@@ -93,7 +93,7 @@ class _Listener:
             self._news.set()
 
     def miss(self, count: int) -> None:
-        """Count dropped events; notify a listener of "missed" first."""
+        """Count dropped events. A listener of "missed" is notified first."""
         self.missed += count
         if MISSED in self.kinds:
             self._untold += count
@@ -160,7 +160,7 @@ class _Listener:
 
 
 class Announcer:
-    """All listeners of a scheduler, and the one task of the process that follows for them."""
+    """All listeners of a scheduler, and the one task of the process that reads events for them."""
 
     def __init__(self, client: Client, readers: EventReaders) -> None:
         self._client = client
@@ -190,7 +190,7 @@ class Announcer:
                 loop.call_soon_threadsafe(wake.set)
 
     def remove(self, call: Callable[[Any], Any]) -> None:
-        """Remove a listener; its queued events are dropped."""
+        """Remove a listener. Its queued events are dropped."""
         for listener in [listener for listener in self._listeners if listener.call == call]:
             self._listeners.remove(listener)
             listener.waiting.clear()
@@ -213,7 +213,7 @@ class Announcer:
             await task
 
     async def _begin(self) -> None:
-        """Read the present position of the events, so that those of the first job are included."""
+        """Read the present position in the event log, so that the events of the first job are included."""
         with contextlib.suppress(BackendError):
             await run_steps(self._client.backend, self._follower.begin())
 
@@ -241,7 +241,7 @@ class Announcer:
     async def _announce(
         self, stop: asyncio.Event, wake: asyncio.Event, tasks: dict[_Listener, asyncio.Task[None]]
     ) -> None:
-        """Read events and dispatch them; at the end once more, for the last ones."""
+        """Read events and dispatch them. Read once more at the end, for the last events."""
         reader = self._readers.of_loop()
         try:
             await self._announce_from(reader, stop, wake, tasks)
@@ -283,7 +283,7 @@ class Announcer:
                 await asyncio.sleep(0)
 
     def _choose(self, reader: EventReader) -> None:
-        """Follow the kinds of which a listener is told."""
+        """Subscribe to the kinds of events that the listeners need."""
         heard = frozenset[str]().union(*[listener.kinds for listener in self._listeners])
         kinds = tuple([kind for kind in EventKind if kind in heard])
         wanted = EventFilter(kinds=kinds if len(kinds) < len(EventKind) else ())
@@ -312,7 +312,7 @@ class Announcer:
                 return
 
     def _hand_out(self) -> None:
-        """Put events into the queues, and say what was missed."""
+        """Queue events for the listeners, and report the dropped ones."""
         follower = self._follower
         missed, self._missed = follower.missed - self._missed, follower.missed
         for listener in self._listeners if missed else ():

@@ -1,4 +1,4 @@
-"""Questions and commands of an operator: why, tree, stats, cancel, close."""
+"""Queries and commands of an operator: why, tree, stats, cancel, close."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class Control(DueNow):
     # --- questions -----------------------------------------------------------------------------------------------
 
     def handle(self, job_id: str | JobHandle[Any]) -> JobHandle[Any]:
-        """Return a handle of any job by its id, without asking whether it exists."""
+        """Return a handle of any job by its id, without a check that the job exists."""
         return JobHandle(self, id_of(self, job_id))
 
     async def get(self, job_id: str | JobHandle[Any]) -> JobRecord:
         """
-        Return all that is known of a job.
+        Return the record of a job.
 
         Raises:
             JobNotFoundError: no such job, or its record has expired.
@@ -90,7 +90,7 @@ class Control(DueNow):
     async def why(self, *, path: Sequence[str], limit: int = 3) -> PathReasons: ...
     async def why(self, job: Any = None, *, chain: bool = False, path: Any = None, limit: int | None = None) -> Any:
         """
-        Return what a job waits for and which jobs stand in its way; raises as `get`, and of a handle as `cancel`.
+        Return the reason of a job's wait and the jobs in its way. Raises as `get`, and of a handle as `cancel`.
 
         Or of a *path*, which jobs wait there and what stands in their way, with task, user, place, state and reason of
         each; one question, which looks at 500 claims there at most.
@@ -158,7 +158,7 @@ class Control(DueNow):
         return run_steps_sync(self.backend, _tree(path, depth, after, limit, order))
 
     async def can_dequeue(self, hint: Sequence[str] | None, mode: Mode = "exclusive") -> bool:
-        """Return whether nothing that executes now conflicts with *hint*; None conflicts with nothing."""
+        """Return whether no executing job conflicts with *hint*. None conflicts with nothing."""
         question = _can_dequeue(hint, mode)
         return question is None or await self.backend.call(question)
 
@@ -173,7 +173,7 @@ class Control(DueNow):
     async def stats(self, **part: Unpack[Filter]) -> Counts: ...
     async def stats(self, **part: Any) -> Stats | Counts:
         """
-        Return counts over the whole namespace, or how many records of a part of it there are, by state.
+        Return counts over the whole namespace, or the number of records of a part of the namespace, by state.
 
         Args:
             service, user, task, pool, tag, path, state, flow, parent, waits_for, since, until: which part; as in
@@ -233,7 +233,7 @@ class Control(DueNow):
         return EventStreamSync(self, self._event_readers, event_filter(kinds, path, user, flow), after)
 
     async def edges(self) -> EdgeStats:
-        """Return how many jobs wait for others, which longest, and whether an edge leads nowhere."""
+        """Return the number of waiting jobs and their edges, and the ids of jobs with a dangling edge."""
         return await self.backend.call(CountEdges())
 
     def edges_sync(self) -> EdgeStats:
@@ -264,7 +264,7 @@ class Control(DueNow):
         **part: Any,
     ) -> list[bool] | int:
         """
-        Cancel jobs by id, or every unfinished job at or below a path, or that fits a filter.
+        Cancel jobs: by id, by a filter, or all unfinished jobs at or below a path.
 
         Args:
             ids: up to 1 000 ids or handles; or
@@ -335,7 +335,7 @@ class Control(DueNow):
     ) -> JobHandle[Any]: ...
     async def close_path(self, path: Any, *, last: Any = None, waiting: Any = "cancel") -> bool | JobHandle[Any]:
         """
-        Refuse new jobs at or below a path; with a last job, enqueue it in the same step and let nothing come behind it.
+        Refuse new jobs at or below a path. A last job is enqueued in the same step, and no job follows it.
 
         With *last* no other job at or below the path takes a place or is redriven either, until `reopen_path`: not one
         that waits for its time, for other jobs, for its next attempt or for the commit of its flow. If the last job
@@ -376,7 +376,7 @@ class Control(DueNow):
         return JobHandle(self, job_id, created=created)
 
     async def reopen_path(self, path: Sequence[str]) -> bool:
-        """Undo `close_path` of this very path. False if it was not closed."""
+        """Undo `close_path` of this very path. Return False if the path was open."""
         return (await self.backend.call(Close(parse_path(path), reopen=True))).changed
 
     def reopen_path_sync(self, path: Sequence[str]) -> bool:
@@ -445,7 +445,7 @@ def _close(path: Any, waiting: Any) -> Close:
 
 
 def _close_with(path: Any, last: Any, waiting: Any, codec: Codec) -> Steps[tuple[str, bool]]:
-    """Close a path with a last job; return its id, and whether it is new."""
+    """Close a path with a last job. Return its id, and whether the job is new."""
     closing = Closing(parse_path(path), check_choice(waiting, BEFORE_LAST, parameter="waiting"))
     if not isinstance(last, JobSpec):
         raise InvalidJobTypeError(
@@ -468,7 +468,7 @@ def _sweep(operation: CancelPath) -> Steps[int]:
 
 
 def _reached(reply: SweptPath) -> Steps[int]:
-    """Return how many jobs a sweep has reached that should be over."""
+    """Return how many of the jobs that a sweep reached should have ended."""
     if reply.number is None:
         return reply.reached
     try:

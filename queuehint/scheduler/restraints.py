@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Selection(TypedDict, total=False):
-    """Conditions by which a pause selects jobs, beside a path; a job has to meet all that are given."""
+    """The conditions by which a pause selects jobs, beside a path. A job has to meet all given conditions."""
 
     task: str | None
     user: str | None
@@ -44,13 +44,13 @@ SELECTED_BY: Final = ("task", "user", "service", "pool", "tag")
 
 
 class Restraints(SchedulerBase):
-    """The part of `Scheduler` that holds back ready jobs; no restraint changes the order of jobs that conflict."""
+    """The part of `Scheduler` that restrains ready jobs. No restraint changes the order of conflicting jobs."""
 
     async def pause(
         self, path: Sequence[str] | None = None, *, for_: float | timedelta | None = None, **selected: Unpack[Selection]
     ) -> bool:
         """
-        Stop starts of jobs at or below *path*, or of those selected; they keep their places, and what runs goes on.
+        Stop starts of jobs at or below *path*, or of selected jobs. They keep their places, and running jobs go on.
 
         Args:
             path: with nothing else selected, only jobs that have a place there are paused.
@@ -83,7 +83,7 @@ class Restraints(SchedulerBase):
         return self.backend.call_sync(_resume(path, selected)).changed
 
     async def pauses(self) -> Sequence[PauseState]:
-        """Return the pauses in the order in which they began, each with its end, if it ends by itself."""
+        """Return the pauses in the order in which they began, each with its end, if it has one."""
         return (await self.backend.call(ListPauses())).pauses
 
     def pauses_sync(self) -> Sequence[PauseState]:
@@ -92,7 +92,7 @@ class Restraints(SchedulerBase):
 
     async def set_weight(self, user: str | None, weight: int) -> bool:
         """
-        Give a user up to *weight* starts a turn, in every pool, until it is set again. False if it was so already.
+        Give a user up to *weight* starts a turn, in every pool, until the next change. Return False without a change.
 
         Args:
             user: None for jobs without a user.
@@ -105,7 +105,7 @@ class Restraints(SchedulerBase):
         return self.backend.call_sync(_weigh(user, weight)).changed
 
     async def weights(self) -> dict[str | None, int]:
-        """Return the weights that are not 1, by user; None stands for jobs without a user."""
+        """Return the weights other than 1, by user. None stands for jobs without a user."""
         return dict((await self.backend.call(ListWeights())).users)
 
     def weights_sync(self) -> dict[str | None, int]:
@@ -125,7 +125,7 @@ class Restraints(SchedulerBase):
         pool: str | None = None,
     ) -> bool:
         """
-        Limit the running, starting or waiting jobs of a place, task or pool, replacing its limit; None is unlimited.
+        Limit the running, starting or waiting jobs of a place, task or pool, replacing its limit. None is unlimited.
 
         A limit never changes the order of jobs that conflict: it acts on jobs that are ready. What runs goes on: where
         more runs than may, nothing starts until enough has ended. For *most* and *rate* a job counts as many times as
@@ -175,7 +175,7 @@ class Restraints(SchedulerBase):
         self, path: Sequence[str] | EllipsisType | None = ..., *, task: str | None = None, pool: str | None = None
     ) -> bool:
         """
-        Take away all limits of this very path, or of a task or a pool, or with None of the namespace.
+        Remove all limits of this very path, task or pool, or with None of the namespace.
 
         Returns:
             False if there was none.
@@ -226,7 +226,7 @@ def _weigh(user: Any, weight: Any) -> Weigh:
 
 
 def _path_of(path: Any, task: Any, pool: Any) -> Any:
-    """Return the path of a limit: None, the namespace, is given by name, so that no forgotten argument means it."""
+    """Return the path of a limit. None, the namespace, requires its name, so that no forgotten argument means it."""
     if path is not ...:
         return path
     if task is None and pool is None:

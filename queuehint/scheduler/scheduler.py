@@ -1,4 +1,4 @@
-"""`Scheduler`: registers handlers, enqueues jobs, runs workers, answers questions."""
+"""`Scheduler`: registers handlers, enqueues jobs, runs workers, answers queries."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class _Decorator:
 @shows_itself
 class Scheduler(Control, Draining, Holding, Scheduling):
     """
-    One per application; safe to create at import, connects on first use.
+    One per application. Safe to create at import, connects on first use.
 
     Args:
         url: the store; by default the environment's ``QUEUEHINT_URL``, else ``memory://``.
@@ -310,18 +310,20 @@ class Scheduler(Control, Draining, Holding, Scheduling):
         return job
 
     def before_job(self, hook: Callable[[JobContext], Any]) -> Callable[[JobContext], Any]:
-        """Call *hook*, plain or async, with the context before each handler; if it raises, the attempt fails."""
+        """Call *hook*, plain or async, with the context before each handler. If the hook raises, the attempt fails."""
         self._before.append(check_callable(hook, parameter="hook"))
         return hook
 
     def after_job(self, hook: Callable[..., Any]) -> Callable[..., Any]:
-        """Call *hook*, plain or async, with context and outcome after each handler; its exceptions are logged."""
+        """Call *hook*, plain or async, with context and outcome after each handler. Its exceptions are logged."""
         self._after.append(check_callable(hook, parameter="hook"))
         return hook
 
     def headers_from(self, source: Callable[[Job[..., Any]], Mapping[str, str] | None]) -> Callable[..., Any]:
         """
-        Call *source* with each `Job` that this scheduler enqueues from now on; what it returns are headers of the job.
+        Call *source* with each `Job` that this scheduler enqueues from now on.
+
+        Its return value adds headers to the job.
 
         So a job carries what belongs to the request that enqueues it: a request id, a trace. A header of this name in
         the job's own ``headers=`` goes before it, and it goes before what a child has from its parent.
@@ -335,7 +337,7 @@ class Scheduler(Control, Draining, Holding, Scheduling):
 
     async def submit(self, specs: Iterable[JobSpec]) -> list[JobHandle[Any]]:
         """
-        Enqueue jobs by their specs, in order; the layer below `Job.enqueue`, for tools and other languages.
+        Enqueue jobs by their specs, in order. The layer below `Job.enqueue`, for tools and other languages.
 
         Args:
             specs: up to 500 jobs with 4 MiB of arguments, 6 000 gates and 4 000 edges are one submission, all or
@@ -410,7 +412,7 @@ class Scheduler(Control, Draining, Holding, Scheduling):
         return submitting_sync(Flow(self, id, timeout))
 
     def get_flow(self, id: str) -> FlowHandle:
-        """Return a handle of any flow by its id, without asking whether it exists."""
+        """Return a handle of any flow by its id, without a check that the flow exists."""
         return FlowHandle(self, check_id(id, parameter="flow"))
 
     async def run(self, /, *targets: Job[..., Any], **arguments: Any) -> FlowHandle:

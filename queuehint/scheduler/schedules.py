@@ -56,7 +56,7 @@ class Recurring(TypedDict, total=False):
 
 class ScheduleFilter(TypedDict, total=False):
     """
-    Which schedules; all that is given has to fit, None is as good as nothing.
+    A selection of schedules. A schedule has to fit all that is given; None selects every schedule.
 
     Args:
         service, user, task, pool: of their jobs.
@@ -110,7 +110,7 @@ class Schedules:
 
     async def get(self, name: str) -> Schedule:
         """
-        Return all that is known of a schedule.
+        Return the record of a schedule.
 
         Raises:
             ScheduleNotFoundError: there is none of this name.
@@ -159,7 +159,7 @@ class Schedules:
     async def resume(self, name: None = None, *, all: bool = False, **filter: Unpack[ScheduleFilter]) -> int: ...
     async def resume(self, name: str | None = None, *, all: bool = False, **filter: Any) -> int:
         """
-        Undo `pause`; False if it was not paused. It goes on from now: a pause misses nothing.
+        Undo `pause`. Return False if the schedule was not paused. Due times of the pause are skipped.
 
         Says which, returns how many and raises as `pause`.
         """
@@ -179,7 +179,7 @@ class Schedules:
     async def remove(self, name: None = None, *, all: bool = False, **filter: Unpack[ScheduleFilter]) -> int: ...
     async def remove(self, name: str | None = None, *, all: bool = False, **filter: Any) -> int:
         """
-        Forget schedules; the jobs they have fired are left alone. Of a name, False if there was none.
+        Remove schedules. The jobs they have fired are left alone. Return False for a name without a schedule.
 
         Says which and returns how many as `pause`. One that this release cannot read is removed by its name alone.
 
@@ -198,7 +198,7 @@ class Schedules:
 
     async def run_now(self, name: str) -> JobHandle[Any]:
         """
-        Enqueue one more job of a schedule, paused or not; when it is due next stays as it is.
+        Enqueue one more job of a schedule, paused or not. The next due time stays.
 
         Raises:
             ScheduleNotFoundError: there is none of this name.
@@ -293,7 +293,7 @@ class Scheduling(SchedulerBase):
         **how: Unpack[Recurring],
     ) -> Callable[[AnyJob], AnyJob]:
         """
-        Define a schedule in code, above `Scheduler.job`; it is stored when a worker starts, or by `Schedules.sync`.
+        Define a schedule in code, above `Scheduler.job`. A starting worker or `Schedules.sync` stores the definition.
 
         Args:
             name: the schedule's; by default the task's.
@@ -311,7 +311,7 @@ class Scheduling(SchedulerBase):
         name: str | None = None,
         **how: Unpack[Recurring],
     ) -> Callable[[AnyJob], AnyJob]:
-        """Define a schedule that is due every so often; else like `cron`."""
+        """Define a schedule with a fixed interval. Everything else is as in `cron`."""
         plan = _planned(every=every, **how)
         return lambda job: self._define(name, job, plan)
 
@@ -404,7 +404,7 @@ def _passing(given: ScheduleFilter) -> Callable[[Schedule], bool]:
 
 def _each(call: str, act: Callable[[str], Steps[bool]], name: Any, every: object, given: Any) -> Steps[bool | int]:
     """
-    Do something to a schedule, and return whether that changed it; or to all that pass a filter, and return how many.
+    Apply a command to one schedule, and return whether it changed; or to all that pass a filter, and return how many.
 
     Raises:
         InvalidJobTypeError: of a name, a filter and ``all=True`` none or two are given, or the filter says nothing.

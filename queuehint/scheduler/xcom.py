@@ -19,7 +19,7 @@ TTL_S = 86_400
 
 
 class XCom:
-    """Values of one scheduler's store; a key belongs to the namespace given with it."""
+    """Values of one scheduler's store. A key belongs to the namespace given with it."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -52,7 +52,7 @@ class XCom:
 
     async def pull(self, key: str, *, namespace: str = "default", default: Any = None) -> Any:
         """
-        Return the value under a key, or *default* if there is none or its time is over.
+        Return the value under a key, or *default* if there is none or it has expired.
 
         Raises:
             InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.
@@ -67,7 +67,7 @@ class XCom:
         self, prefix: str = "", *, namespace: str = "default", after: str | None = None, limit: int = 100
     ) -> tuple[str, ...]:
         """
-        Return the keys that have values, a page in order of their UTF-8 bytes; keys whose time is over are not listed.
+        Return the keys with values, a page in order of their UTF-8 bytes. Expired keys are left out.
 
         Args:
             prefix: what they begin with; ``""`` for all.
@@ -87,7 +87,7 @@ class XCom:
 
     async def delete(self, key: str, *, namespace: str = "default") -> bool:
         """
-        Delete the value under a key; return whether there was one.
+        Delete the value under a key. Return whether there was a value.
 
         Raises:
             InvalidJobError, InvalidJobTypeError: naming the parameter, the value and the limit.

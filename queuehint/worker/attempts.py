@@ -67,7 +67,7 @@ _ELSEWHERE = frozenset({"ProcessPoolExecutor", "InterpreterPoolExecutor"})
 
 def check_executor(executor: object) -> Executor:
     """
-    Check what is to run plain functions.
+    Check the executor for plain functions.
 
     Raises:
         InvalidJobTypeError: it is no `Executor`, or runs them in other processes or interpreters.
@@ -125,7 +125,7 @@ class AttemptRunner:
         state.threads = Threads(self._threads, executor)
 
     async def run(self, slot: Slot) -> Outcome:
-        """Run an attempt, once one of the same job that goes on has ended, and the hooks after it; never raises."""
+        """Run an attempt and its hooks, after the end of an earlier attempt of the job. Never raises."""
         try:
             if slot.previous is not None:
                 await end_of(slot.previous)
@@ -151,7 +151,7 @@ class AttemptRunner:
         return outcome
 
     def _given_back(self, slot: Slot, handler: Handler | None) -> Outcome:
-        """Return the outcome of a job that is not run: no handler is known, or it was asked to stop before."""
+        """Return the outcome of a job whose handler is unknown, or whose stop was requested before its code began."""
         if handler is not None:
             return outcome_of(slot.grant, OutcomeKind.RELEASED)
         spec = slot.grant.spec
@@ -161,7 +161,7 @@ class AttemptRunner:
         return outcome_of(slot.grant, OutcomeKind.UNKNOWN_TASK)
 
     async def _call_after(self, slot: Slot, outcome: Outcome) -> None:
-        """Call the hooks after an attempt; one that fails is logged."""
+        """Call the hooks after an attempt. Failed hooks are logged."""
         for hook in self._after:
             process = this_process.mark
             try:
@@ -181,13 +181,13 @@ class AttemptRunner:
         self._state.threads.close()
 
     async def _run_announced(self, slot: Slot, handler: Handler) -> Outcome:
-        """Run a job that may lose no worker, once the store is told so: until then a lost worker is no loss."""
+        """Run a job on its last life after announcing its begin: a worker lost before the announcement is no loss."""
         if not await self._begins.announce(slot.grant) or slot.why_stop is not None:
             return outcome_of(slot.grant, OutcomeKind.RELEASED)
         return await self._run(slot, handler)
 
     async def _run_as_suspect(self, slot: Slot, handler: Handler) -> Outcome:
-        """Run a job that has lost workers, and is FAILED by one more loss, apart from others like it."""
+        """Run a job on its last life after losses, apart from other such jobs."""
         slot.stoppable = True
         self._waiting += 1
         self._most_waiting = max(self._most_waiting, self._waiting)
@@ -307,7 +307,7 @@ class AttemptRunner:
         return await self._in_parts(slot, outcome)
 
     async def _in_parts(self, slot: Slot, outcome: Outcome) -> Outcome:
-        """Have jobs wait for more children than one outcome names, and their parent for these."""
+        """Enqueue jobs that wait for more children than one outcome names. The parent waits for these jobs."""
         slot.stoppable = False
         if slot.timer is not None:
             slot.timer.cancel()
@@ -322,7 +322,7 @@ class AttemptRunner:
             return self._outcomes.of_error(slot.grant, error, slot.why_stop)
 
     def _of_part(self, slot: Slot) -> Outcome:
-        """Return the outcome of a job that waits for a part of the children of another one."""
+        """Return the outcome of a job that waits for a part of the children of another job."""
         if slot.why_stop is not None:
             return outcome_of(slot.grant, OutcomeKind.RELEASED)
         try:
@@ -331,21 +331,21 @@ class AttemptRunner:
             return self._outcomes.of_error(slot.grant, error, final=True)
 
     def _not_known_here(self, grant: Grant, error: UnknownToReleaseError) -> Outcome:
-        """Return the outcome of a job that this release cannot read exactly; a worker of another one may run it."""
+        """Return the outcome of a job that this release cannot read exactly, but another release may."""
         spec, log = grant.spec, self._outcomes.failures.given_back.log
         facts = {"job_id": spec.id, "task": spec.task}
         log("job.unknown_to_release", spec.task, "%s: job %s is given back", (str(error), spec.id), facts)
         return outcome_of(grant, OutcomeKind.UNKNOWN_TASK)
 
     def _arm(self, slot: Slot, timeout_ms: int) -> float:
-        """Schedule the timeout of an attempt; return its deadline, by the clock of the loop."""
+        """Schedule the timeout of an attempt. Return its deadline, by the clock of the loop."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_ms / 1000
         slot.timer = loop.call_at(deadline_s, self._state.stopping.ask, slot, "timeout")
         return deadline_s
 
     async def _load(self, slot: Slot, partial_result: PartialResult) -> bool:
-        """Load the stored partial result, to merge the result over it; False if it cannot be read now."""
+        """Load the stored partial result, to merge the result over it. Return False if it is unreadable now."""
         slot.stoppable = False
         if slot.timer is not None:
             slot.timer.cancel()
@@ -375,7 +375,7 @@ class AttemptRunner:
         results: DependencyResults | None,
         stored: list[tuple[str, int, bytes]],
     ) -> tuple[Any, float | None]:
-        """Run a handler in a process; return its result, and its deadline, which counts from when its code begins."""
+        """Run a handler in a process. Return its result and its deadline, counted from the begin of its code."""
         deadline_s: float | None = None
 
         def begun() -> None:

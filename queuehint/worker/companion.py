@@ -1,5 +1,5 @@
 """
-A process that runs beside this one and ends with it: it renews leases, or leads a journal.
+A process that runs beside this process and ends with it: it renews leases, or leads a journal.
 
 It is started anew, never forked, and runs no code of the application. Its first line is its configuration (a URL may
 hold a password: no argument, no variable). Lines go both ways over pipes; when its input ends, so does it.
@@ -32,7 +32,7 @@ _READ_MAX: Final = 1 << 16
 
 class Companion:
     """
-    The ends of the pipes in the process that it is for. One thread may `send` while another does the rest.
+    The parent's ends of the pipes. One thread may `send` while another receives.
 
     Args:
         module: what it runs, with `heard`.
@@ -55,7 +55,7 @@ class Companion:
 
     @property
     def is_dead(self) -> bool:
-        """True when the process has ended, or does not read any more."""
+        """True when the process has ended or has closed its pipe."""
         return self._is_deaf or self._process is None or self._process.poll() is not None
 
     def begin(self, config: dict[str, Any], files: Sequence[int] = ()) -> None:
@@ -85,7 +85,7 @@ class Companion:
         self.send(json.dumps(config) + "\n")
 
     def send(self, lines: str) -> None:
-        """Send lines to the process; never waits, never raises."""
+        """Send lines to the process. Never waits, never raises."""
         with self._lock:
             process = self._process
             if process is None or process.stdin is None or self._is_deaf:
@@ -99,7 +99,7 @@ class Companion:
                 self._is_deaf = True
 
     def hear(self, timeout_s: float) -> list[str]:
-        """Return the lines of the process, after waiting for them, or for its end, for *timeout_s* at most."""
+        """Wait up to *timeout_s* for lines of the process or its end. Return the lines."""
         process = self._process
         if process is None or process.stdout is None:
             return []
@@ -116,14 +116,14 @@ class Companion:
         return [line.decode() for line in lines]
 
     def leave_to_parent(self) -> None:
-        """Close both pipes, in a child that was forked: it ends when no process has the other end any more."""
+        """Close both pipes, in a forked child: the process ends once all other ends are closed."""
         process = self._process
         for pipe in (process.stdin, process.stdout) if process is not None else ():
             if pipe is not None:
                 pipe.close()
 
     def dismiss(self) -> None:
-        """Tell the process to end, and say nothing more to it."""
+        """Request the process to end, and send nothing more."""
         with self._lock:
             if self._process is not None and self._process.stdin is not None:
                 self._is_deaf = True
@@ -149,7 +149,7 @@ class Companion:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a process is stopped, as by SIGSTOP; False where the system does not tell."""
+    """Return whether a process is stopped, as by SIGSTOP. Return False if the system does not report stops."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -162,7 +162,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def settle_in() -> int:
-    """Make this process one that ends with its parent and not by a signal; return the pipe for lines to the parent."""
+    """Have this process end with its parent and not by a signal. Return the pipe for lines to the parent."""
     # No garbage collection at exit: the end of the process frees the memory anyway.
     atexit.register(gc.freeze)
     # A terminal and some supervisors signal the whole group; this process ends with its parent, not before it.
@@ -175,7 +175,7 @@ def settle_in() -> int:
 
 
 def heard() -> Iterator[list[str]]:
-    """Yield what the parent says, some lines at a time, until it has ended or closes the pipe."""
+    """Yield the lines of the parent, some at a time, until the parent has ended or closes the pipe."""
     rest = b""
     while part := os.read(0, _READ_MAX):
         *complete, rest = (rest + part).split(b"\n")

@@ -45,7 +45,7 @@ class _Call(Protocol):
 
 class DependencyResults(Mapping[str, Any]):
     """
-    Results by name and by id; each comes once when they are gone through, by its name if it has one.
+    Results by name and by id. Iteration yields each result once, by its name if there is a name.
 
     Args:
         edges: what the job depends on. A name wins over an id, and the first of one name over the others.
@@ -118,13 +118,13 @@ class DependencyResults(Mapping[str, Any]):
 
 
 def _names(edge: Dependency) -> tuple[str, ...]:
-    """Return what the result of an edge is called, what it is listed by first."""
+    """Return the keys of an edge's result, the key for listings first."""
     return tuple([name for name in (name_of(edge.id), edge.name) if name])
 
 
 async def fetch(call: _Call, grant: Grant, codec: Codec, *, all_of_them: bool) -> DependencyResults | None:
     """
-    Return the results of the jobs that a granted job depends on.
+    Return the results of the dependencies of a granted job.
 
     Args:
         call: the backend's.

@@ -70,7 +70,7 @@ class Exchanges:
 
     @property
     def is_due(self) -> bool:
-        """True if the main task is to exchange at once: to end what is under way, or for there are jobs and slots."""
+        """True if the main task is to exchange at once: to end an exchange under way, or to fill free slots."""
         state = self._state
         if self._stopping.is_begun:
             return bool(state.unanswered) or self._beside is not None
@@ -128,7 +128,7 @@ class Exchanges:
         return free if is_answered else 0
 
     async def _ask_for(self, operation: Exchange) -> Exchanged | Exception | None:
-        """Return the reply, or as what it failed; None if the backend is unreachable now."""
+        """Return the reply, or the exception of the exchange. Return None if the backend is unreachable now."""
         try:
             return await self._backend.call(operation)
         except BackendError as error:
@@ -138,7 +138,7 @@ class Exchanges:
             return error
 
     def look_beside(self) -> None:
-        """Send a second exchange soon, if it is worth it once all that ends in this turn of the loop has ended."""
+        """Schedule a second exchange, if enough jobs end in this turn of the loop."""
         if self._is_asking and not self._is_looking and self._is_worth_it():
             self._is_looking = True
             asyncio.get_running_loop().call_soon(self._go_beside)
@@ -157,7 +157,7 @@ class Exchanges:
             self._beside = asyncio.get_running_loop().create_task(self._exchange_beside(operation, self._now_s()))
 
     async def _exchange_beside(self, operation: Exchange, sent_s: float) -> None:
-        """Carry out a second exchange; leave it to the main task if it fails."""
+        """Carry out a second exchange. Leave the outcomes of a failed exchange to the main task."""
         reply: Exchanged | None = None
         try:
             reply = await self._backend.call(operation)
@@ -181,13 +181,13 @@ class Exchanges:
             await asyncio.wait((self._beside,))
 
     def cancel(self) -> None:
-        """End a second exchange, and take in no other reply, because the worker ends."""
+        """End a second exchange, and discard further replies, because the worker ends."""
         self._state.behind = None
         if self._beside is not None:
             self._beside.cancel()
 
     def _ask(self, settle: tuple[Outcome, ...]) -> Exchange:
-        """Return an exchange that settles the first outcomes, which are sent by it alone, and claims what it may."""
+        """Return an exchange that settles these outcomes, and claims jobs for the free slots."""
         is_older = self._release.count != len(self._release.handlers)
         if is_older and not any(each.kind is _UNKNOWN for each in self._settlements.waiting):
             # What the handlers of before did not know is refused in the name of these.
@@ -198,7 +198,7 @@ class Exchanges:
         return self._state.ask(settle, 0 if self._stopping.is_begun else self._claims_max)
 
     async def _survive(self, operation: Exchange, error: Exception) -> None:
-        """Recover from an exchange that failed without a store error: an outcome may be to blame."""
+        """Recover from an exchange that failed without a store error: an outcome may be the cause."""
         if self._settlements.halve(len(operation.settle)):
             return
         sent_s = self._now_s()
@@ -226,7 +226,7 @@ class Exchanges:
             self._state.leases.exchange((given_up,), (), sent_s)
 
     async def _rest(self) -> None:
-        """Leave a backend that cannot be reached alone, for longer each time."""
+        """Pause requests to an unreachable backend, for growing times."""
         await asyncio.sleep(pause_s(self._state.failures_in_row))
         self._state.failures_in_row += 1
         self._state.wakeup.set()

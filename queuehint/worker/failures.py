@@ -85,7 +85,7 @@ class GivenBackLog:
         self._counted[key] = now_s, 0, ()
 
     def flush(self, *, at_end: bool = False) -> None:
-        """Log the counts whose minute has passed; *at_end* all counts."""
+        """Log the counts whose minute has passed. *at_end* logs all counts."""
         now_s = self._now_s()
         for key, (logged_s, count, _) in list(self._counted.items()):
             if at_end or now_s >= logged_s + GIVEN_BACK_EVERY_S:
@@ -94,7 +94,7 @@ class GivenBackLog:
                     self._counted[key] = now_s, 0, ()
 
     def _emit(self, key: tuple[str, str]) -> None:
-        """Log the count of an event and task, if there is one, and forget both."""
+        """Log and remove the count of an event and task, if there is one."""
         _, count, line = self._counted.pop(key)
         if count:
             message, args, facts = line
@@ -118,7 +118,7 @@ class Failures:
         self.given_back = GivenBackLog()
 
     def describe(self, kind: str, message: str, error: BaseException | None = None) -> JobError:
-        """Return what is stored of a failed attempt; the traceback is that of *error*, with the errors behind it."""
+        """Return the stored form of a failed attempt, with the traceback of *error* and the errors behind it."""
         trace = None if error is None else self.text(stored_traceback(error))
         # Each is redacted as a whole before any of it is cut.
         related = [] if error is None else [_cut(self.text(text), RELATED_TEXT_MAX) for text in related_texts(error)]
@@ -130,7 +130,7 @@ class Failures:
         self, grant: Grant, described: JobError, error: BaseException | None = None, *, retry_ms: int | None = None
     ) -> None:
         """
-        Log a failed attempt, the last one with its traceback; all have one if messages for debugging are logged.
+        Log a failed attempt. The last attempt has its traceback, and every attempt with debug logging.
 
         Args:
             retry_ms: after how long the next attempt follows; None after the last one.
@@ -150,7 +150,7 @@ class Failures:
         self._log(level, event, message, args, facts, described, error)
 
     def log_exit(self, grant: Grant, described: JobError, error: BaseException) -> None:
-        """Log an attempt that asked the process to end, which counts as a lost worker."""
+        """Log an attempt that requested the end of the process. It counts as a lost worker."""
         spec = grant.spec
         facts = {"job_id": spec.id, "task": spec.task, "attempt": grant.attempt}
         message = "job %s (%s) asked its worker to exit, which counts as loss %d of %d: %s"
@@ -187,7 +187,7 @@ class Failures:
     def _emit(
         self, level: int, message: str, args: tuple[Any, ...], extra: dict[str, Any], error: BaseException | None
     ) -> None:
-        """Log a message, and below it the text of an exception; the exception itself only where no text is redacted."""
+        """Log a message with the text of an exception. The exception itself is attached only if no text is redacted."""
         if not logger.isEnabledFor(level):
             return
         text, exc_info = None, None
@@ -205,7 +205,7 @@ class Failures:
             logging.Handler().handleError(record)
 
     def text(self, text: str, *, keeps_end: bool = False) -> str:
-        """Return a text as it may be stored: redacted, encodable, and cut (*keeps_end*: at its beginning)."""
+        """Return a text in its stored form: redacted, encodable, and cut (*keeps_end*: at its beginning)."""
         try:
             if self._redact is not None:
                 redacted: object = self._redact(plain_text(text))
@@ -228,7 +228,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def qualified_name(error: BaseException) -> str:
-    """Return the name of an exception's class, even if the class overrides it."""
+    """Return the real name of an exception's class, even if the class overrides it."""
     if isinstance(error, RemoteError):
         return error.trouble.type
     kind = type(error)
@@ -240,7 +240,7 @@ def qualified_name(error: BaseException) -> str:
 
 
 def safe_str(error: BaseException) -> str:
-    """Return what an exception says; its type if that raises."""
+    """Return the text of an exception, or its type if `str` raises."""
     try:
         return plain_text(error)[:REDACTED_MAX]
     except BaseException:  # noqa: BLE001 - an exception whose __str__ raises must not hide the failure
@@ -249,7 +249,7 @@ def safe_str(error: BaseException) -> str:
 
 def related(error: BaseException) -> list[tuple[str, BaseException]]:
     """
-    Return the errors behind one, each with how: members of a group that are no groups, and causes of ``raise … from``.
+    Return the errors behind an error with their relation: members of groups, and causes of ``raise … from``.
 
     At most `RELATED_LOOKED_AT_MAX` are looked at, in order: a group's members before what comes behind each of them.
     """
@@ -272,7 +272,7 @@ def related(error: BaseException) -> list[tuple[str, BaseException]]:
 
 
 def related_texts(error: BaseException) -> tuple[str, ...]:
-    """Return what the errors behind one say, each with its type; of more than `RELATED_MAX` the number of the rest."""
+    """Return type and text of the errors behind an error, `RELATED_MAX` at most, then the number of the rest."""
     if isinstance(error, RemoteError):
         return error.trouble.related
     try:
@@ -289,7 +289,7 @@ def related_texts(error: BaseException) -> tuple[str, ...]:
 
 
 def whole_traceback(error: BaseException) -> str:
-    """Return an exception as Python prints it, with what caused it, and without the frames of this package."""
+    """Return an exception as printed by Python, with its causes, and without the frames of this package."""
     if isinstance(error, RemoteError):
         return error.trouble.printed
     try:
@@ -319,7 +319,7 @@ def _frames(error: BaseException, most: int) -> str:
 
 
 def _shorten(described: traceback.TracebackException, error: BaseException) -> None:
-    """Remove the frames of this package from an exception, and from those that caused it."""
+    """Remove the frames of this package from an exception and its causes."""
     todo: list[tuple[traceback.TracebackException | None, BaseException | None]] = [(described, error)]
     seen = set()
     while todo:
@@ -351,7 +351,7 @@ def _of_the_application(frames: list[traceback.FrameSummary], error: BaseExcepti
 
 
 def _begun_outside(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from its first frame outside of this package on; all of it if there is none."""
+    """Return a traceback from its first frame outside of this package, or the whole traceback without such a frame."""
     first = trace
     while first is not None and first.tb_frame.f_code.co_filename.startswith(_OURS):
         first = first.tb_next

@@ -35,7 +35,7 @@ MakesState: TypeAlias = Callable[
 
 class Lifespan:
     """
-    A function of the application's that makes the context manager of each worker.
+    An application's function that makes the context manager of each worker.
 
     Raises:
         HandlerError: it cannot be called without arguments, or is a coroutine function.
@@ -56,7 +56,7 @@ class Lifespan:
 
     async def enter(self, stack: contextlib.AsyncExitStack) -> Any:
         """
-        Enter it, to be left with a stack; return what it yields.
+        Enter the lifespan, to be left with a stack. Return its yielded value.
 
         Raises:
             HandlerError: the function returned no context manager.
@@ -89,7 +89,7 @@ def check_setup(function: object) -> Callable[[], Any]:
 
 
 def name_of(function: object) -> str:
-    """Return the name by which a function of the application's is told apart."""
+    """Return the name that identifies a function of the application."""
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', '?')}"
 
 
@@ -103,7 +103,7 @@ def _check_takes_nothing(function: Callable[..., Any], what: str) -> None:
 
 class Setup:
     """
-    The functions that declare what the code wants the store to keep.
+    The functions that declare limits, weights and the like in the store.
 
     They are called before the first claim, and again beside the jobs when the store has lost data.
     """
@@ -121,13 +121,13 @@ class Setup:
         """All were called and the store has answered, or refuses this worker: it may claim."""
 
     def begin_first(self) -> None:
-        """Call the functions for the first time; the worker is woken when it may claim."""
+        """Call the functions for the first time. The worker is woken when it may claim."""
         if self._task is None:
             self.begin()
             self.is_fresh = True
 
     def begin(self) -> None:
-        """Call the functions in a task; while one is running, queue one more round; once they were just called."""
+        """Call the functions in a task. Queue another round while a round is running, and none just after the first."""
         if self.is_fresh:
             # What is stored at the start of a worker follows this round.
             self.is_fresh = False
@@ -172,7 +172,7 @@ async def _called(function: Callable[[], Any]) -> None:
 
 
 class Resources:
-    """The resources that the lifespan has opened for one worker; none without a lifespan."""
+    """The resources that the lifespan has opened for one worker. None without a lifespan."""
 
     def __init__(self, state: WorkerState, lifespan: Lifespan | None) -> None:
         self._state = state
@@ -189,7 +189,7 @@ class Resources:
 
     async def around(self, work: Callable[[], Awaitable[None]], let_end: Callable[[], Awaitable[object]]) -> None:
         """
-        Do the work of a worker inside the lifespan; nothing if it is stopped before that is entered.
+        Do the work of a worker inside the lifespan, unless the worker is stopped before the lifespan is entered.
 
         Args:
             let_end: called after an error of the work, to wait for the code that goes on.
@@ -233,7 +233,7 @@ class Resources:
         return not self._was_stopped
 
     def stop(self) -> None:
-        """Cancel the lifespan while it is entered, because nothing runs yet; a later one is not entered."""
+        """Cancel the lifespan while it is entered, as no job runs yet. A later lifespan is not entered."""
         if self._entering is not None and not self._was_stopped:
             self._entering.cancel()
         self._was_stopped = True

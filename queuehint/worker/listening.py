@@ -1,5 +1,5 @@
 """
-The pools and users that a worker serves, checked, and its wait for their jobs.
+The pools and users that a worker serves, with their checks, and its wait for work.
 
 The main task of the worker waits for one event, `Wakeup`; listening sets it, as do jobs that end and outbox messages.
 
@@ -40,7 +40,7 @@ BEHIND_LEASE_MIN_MS = round(3000 * WAIT_CEILING_S)
 
 
 def pause_s(failures: int = 0) -> float:
-    """Return for how long to leave a backend alone that cannot be reached."""
+    """Return the pause before the next request to an unreachable backend."""
     return min(BACKEND_PAUSE_S * (1 << min(failures, 10)), WAIT_CEILING_S)
 
 
@@ -58,7 +58,7 @@ class Listening:
 
     def listen(self, *, takes_more: bool) -> None:
         """
-        Have the event set once a job of this worker is to stop, or there may be work.
+        Wait in the background, and set the event on a cancellation or when work may be ready.
 
         Args:
             takes_more: False while the worker has no slot for work; a wait for it that is under way goes on.
@@ -92,7 +92,7 @@ class Listening:
 
     async def _wait(self, interest: Interest) -> bool:
         """
-        Wait until there may be work, and claim it in the same round trip; return False if it is still to be claimed.
+        Wait until work may be ready, and claim in the same round trip. Return False if the claim is still to be made.
 
         Canceled, the claim is withdrawn; what it was granted is taken in.
 
@@ -135,7 +135,7 @@ class Listening:
             self._task.cancel()
 
     async def end(self) -> None:
-        """Stop listening, and return when that is over."""
+        """Stop listening. Return when the wait has ended."""
         self.is_wide = False
         if self._task is not None:
             self._task.cancel()
@@ -145,7 +145,7 @@ class Listening:
 def check_served(
     pools: Iterable[str], users: Iterable[str | None] | None, steal: Iterable[str | None]
 ) -> tuple[tuple[str, ...], tuple[str | None, ...] | None, tuple[str | None, ...] | Literal["*"]]:
-    """Return the pools and users that a worker serves (None for all users), and the users it helps."""
+    """Return the pools and users of a worker (None for all users), and the users it helps."""
     to_serve = _check_pools(pools)
     own = None if users is None else _check_users(users, "users")
     helped = _check_helped(steal)
@@ -159,7 +159,7 @@ def _check_users(users: Iterable[str | None], parameter: str) -> tuple[str | Non
 
 
 def _once(names: Sequence[AnyName], parameter: str) -> tuple[AnyName, ...]:
-    """Refuse a list with a repeated user: it is a mistake."""
+    """Refuse a list with a repeated user."""
     seen: set[str | None] = set()
     for name in names:
         if name in seen:

@@ -1,5 +1,5 @@
 """
-Outbox: log lines, progress and partial results, buffered within bounds and sent; they never stop an exchange.
+Outbox: log lines, progress and partial results, buffered within bounds. Sending never stops an exchange.
 
 While jobs run their messages are sent together, those of all jobs in one exchange, a few times a second; the last of a
 job go before its settlement. Messages that the store refuses together are sent one by one; those refused then are
@@ -62,7 +62,7 @@ Message = Note | PartialResult
 
 class OutboxBuffer:
     """
-    Lines, progress and partial results of running jobs, from any thread, until the worker takes them to the store.
+    Lines, progress and partial results of running jobs, buffered from any thread until the worker sends them.
 
     Of a job's progress and its partial result only the newest counts; its lines go out together.
     """
@@ -79,7 +79,7 @@ class OutboxBuffer:
         return bool(self._progress or self._lines or self._partial_results)
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
-        """Buffer progress; it replaces earlier progress of the job."""
+        """Buffer progress, replacing earlier progress of the job."""
         with self._lock:
             self._progress[job_id, token] = progress
 
@@ -89,7 +89,7 @@ class OutboxBuffer:
             self._partial_results[partial_result.job_id, partial_result.token] = partial_result
 
     def log(self, job_id: str, token: int, line: str) -> None:
-        """Buffer a log line; beyond `LINES_MAX` drop the oldest one of the first job, and log that once."""
+        """Buffer a log line. Beyond `LINES_MAX`, drop the oldest line of the first job, and log the loss once."""
         with self._lock:
             self._lines.setdefault((job_id, token), deque()).append(line)
             self._count += 1
@@ -97,7 +97,7 @@ class OutboxBuffer:
                 self._drop_oldest()
 
     def take(self, leases: Iterable[_Lease] | None = None) -> list[Message]:
-        """Remove and return all buffered messages, or those of some leases, joined."""
+        """Remove and return all buffered messages, or the messages of some leases, joined."""
         if not self:
             return []
         with self._lock:
@@ -175,22 +175,22 @@ class Outbox:
         self._loop = asyncio.get_running_loop()
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
-        """Send progress soon, and before the job is settled; from any thread."""
+        """Send progress soon, and before the job is settled. From any thread."""
         self.buffer.report(job_id, token, progress)
         self._tell_of_notes()
 
     def log(self, job_id: str, token: int, line: str) -> None:
-        """Send a log line soon, and before the job is settled; from any thread."""
+        """Send a log line soon, and before the job is settled. From any thread."""
         self.buffer.log(job_id, token, line)
         self._tell_of_notes()
 
     def store(self, partial_result: PartialResult) -> None:
-        """Send a partial result soon, and before the job is settled; from any thread."""
+        """Send a partial result soon, and before the job is settled. From any thread."""
         self.buffer.store(partial_result)
         self._tell_of_notes()
 
     def _tell_of_notes(self) -> None:
-        """Schedule the next sending; from any thread."""
+        """Schedule the next sending. From any thread."""
         self.is_used = True
         if not self._is_posting and self._loop is not None:
             self._is_posting = True
@@ -219,7 +219,7 @@ class Outbox:
 
     async def send(self, settled: Iterable[_Lease] = (), *, is_last: bool = False) -> bool:
         """
-        Send all messages if it is time, else those that go before a settlement.
+        Send all messages if a sending is due, else the messages of the jobs to be settled.
 
         Args:
             settled: the leases that are settled next; the messages of their jobs go first.
@@ -264,7 +264,7 @@ class Outbox:
         return asyncio.get_running_loop().time()
 
     def see_answer(self) -> bool:
-        """Record that an exchange succeeded; return whether to retry waiting messages at once."""
+        """Record that an exchange succeeded. Return whether to retry waiting messages at once."""
         is_back, self._is_passed_over = self._is_away and not self._is_passed_over, self._is_away
         return is_back
 
@@ -285,14 +285,14 @@ class Outbox:
         self._waiting = waiting
 
     async def close(self) -> None:
-        """Send the remaining messages, once: the worker ends."""
+        """Send the remaining messages once, because the worker ends."""
         if self:
             await self.send(is_last=True)
             for message in (*self._waiting, *self.buffer.take()):
                 self._drop(message, "the worker ends")
 
     def _is_left(self, settled: Iterable[_Lease]) -> bool:
-        """Keep unsent messages for later; return whether settlements go on without them."""
+        """Keep unsent messages for later. Return whether settlements go on without them."""
         self._waiting += self.buffer.take(settled)
         self._is_away = True
         if self._is_passed_over:
@@ -300,7 +300,7 @@ class Outbox:
         return self._is_passed_over
 
     async def _deliver_next(self) -> list[Message] | None:
-        """Send the next messages, as many as go together; None if the store is out of reach and they have to wait."""
+        """Send the next messages, as many as fit. Return None if the store is unreachable and they wait."""
         message = self._waiting[0]
         may_go_together = self._alone == 0 and len(self._waiting) > 1 and message.token is not None
         if may_go_together or self._unanswered is not None:
@@ -311,7 +311,7 @@ class Outbox:
         return [self._waiting.popleft()]
 
     async def _deliver_together(self) -> list[Message] | None:
-        """Send the next messages in one exchange; refused together, they go one by one, as one may be the reason."""
+        """Send the next messages in one exchange. After a refusal, send each alone, as one may be the reason."""
         taken, post = self._take_unanswered()
         is_again = post is not None
         try:
@@ -338,7 +338,7 @@ class Outbox:
         return taken
 
     def _take_unanswered(self) -> tuple[list[Message], Post | None]:
-        """Return what was sent without an answer, to be sent as it was: a store that has it takes it once."""
+        """Return the batch whose reply was lost, unchanged, so that the retry is idempotent."""
         if self._unanswered is None:
             return [], None
         before, post = self._unanswered
@@ -354,7 +354,7 @@ class Outbox:
         return taken, post if taken else None
 
     async def _take_notes(self, taken: list[Message]) -> list[Note]:
-        """Return the next messages as notes, and put those into *taken*; one that cannot be sent makes no note."""
+        """Return the next messages as notes, and add the messages to *taken*. An unsendable message makes no note."""
         notes: list[Note] = []
         size = lines = 0
         lines_max = LINES_AT_ONCE if self._backend.keeps_leases else LINES_MAX
@@ -378,7 +378,7 @@ class Outbox:
         return None if payload is None else Note(message.job_id, message.token, result=payload)
 
     async def _deliver(self, message: Message) -> bool:
-        """Send one message; False if the store is out of reach and it has to wait."""
+        """Send one message. Return False if the store is unreachable and the message has to wait."""
         try:
             note = await self._note_of(message)
             if note is not None:
@@ -405,7 +405,7 @@ class Outbox:
 
     async def _payload_of(self, partial_result: PartialResult) -> bytes | None:
         """
-        Return what a job has stored of its result, merged over what is there.
+        Return the stored partial result of a job with new fields merged over it.
 
         None if it is dropped, or waits for a store that is full.
         """

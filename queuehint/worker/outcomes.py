@@ -71,7 +71,7 @@ class OutcomeBuilder:
         self, grant: Grant, handler: Handler, result: Any, why_stop: str | None, context: JobContext | None = None
     ) -> Outcome:
         """
-        Turn a handler's return value, or the answer that it raised, into an outcome.
+        Turn a handler's return value, or its raised answer, into an outcome.
 
         Args:
             why_stop: why it was asked to stop, if it was.
@@ -90,7 +90,7 @@ class OutcomeBuilder:
     def of_error(
         self, grant: Grant, error: BaseException, why_stop: str | None = None, *, final: bool = False
     ) -> Outcome:
-        """Turn a handler's exception into an outcome; *final*: another attempt would end the same way."""
+        """Turn a handler's exception into an outcome. *final*: another attempt would end the same way."""
         if why_stop in GIVE_BACK and isinstance(error, (Exception, asyncio.CancelledError)):
             # It was asked to stop and stopped, by whatever it raised; that is no failed attempt.
             return outcome_of(grant, OutcomeKind.RELEASED)
@@ -108,7 +108,7 @@ class OutcomeBuilder:
         return self._failed(grant, self.failures.describe(qualified_name(error), safe_str(error)), error)
 
     def of_unreadable(self, job: Unreadable) -> Outcome:
-        """Turn a job that cannot be read here into an outcome: back to its place for a later release, or a failure."""
+        """Turn an unreadable job into an outcome: back to its place for a later release, or a failure."""
         facts = {"job_id": job.job_id, "problem": job.problem, "is_newer": job.is_newer}
         message, what = "job %s cannot be read by this release: %s", "newer" if job.is_newer else "damaged"
         self.failures.given_back.log("job.unreadable", what, message, (job.job_id, job.problem), facts)
@@ -118,7 +118,7 @@ class OutcomeBuilder:
         return Outcome(job_id=job.job_id, token=job.token, kind=OutcomeKind.FAILED, error=described, final=True)
 
     def of_refusal(self, outcome: Outcome, error: BaseException) -> Outcome:
-        """Turn an outcome that cannot be sent into a failure: another attempt would end the same way."""
+        """Turn an unsendable outcome into a failure, as another attempt would end the same way."""
         described = self.failures.describe(qualified_name(error), safe_str(error))
         return Outcome(job_id=outcome.job_id, token=outcome.token, kind=OutcomeKind.FAILED, error=described, final=True)
 
@@ -150,7 +150,7 @@ class OutcomeBuilder:
     def _of_children(
         self, grant: Grant, handler: Handler, answer: Children, why_stop: str | None, context: JobContext | None
     ) -> Outcome:
-        """Turn the answer to wait for children into an outcome; if it names none it means those the handler made."""
+        """Turn the answer to wait for children into an outcome. Without names, it means the handler's children."""
         children = answer.ids or (context.made if context else ())
         try:
             check_children_count(len(children))
@@ -170,7 +170,7 @@ class OutcomeBuilder:
     def _special(
         self, grant: Grant, handler: Handler, result: Any, why_stop: str | None, context: JobContext | None
     ) -> Outcome | None:
-        """Turn an answer, or an invalid return value, into an outcome; None for a result."""
+        """Turn an answer, or an invalid return value, into an outcome. Return None for a result."""
         if isinstance(result, Children):
             return self._of_children(grant, handler, result, why_stop, context)
         if isinstance(result, Retry):
@@ -234,7 +234,7 @@ class Settlements:
         self.waiting += outcomes
 
     def batch(self) -> tuple[Outcome, ...]:
-        """Return those to be sent next."""
+        """Return the next batch of outcomes."""
         batch: list[Outcome] = []
         size = 0
         for outcome in islice(self.waiting, self._most):
@@ -246,7 +246,7 @@ class Settlements:
         return tuple(batch)
 
     def take(self, count: int) -> None:
-        """Remove the first ones, which are sent now."""
+        """Remove the first outcomes, which are sent now."""
         if count == len(self.waiting):
             self.waiting.clear()
             return
@@ -254,15 +254,15 @@ class Settlements:
             self.waiting.popleft()
 
     def give_back(self, outcomes: Sequence[Outcome]) -> None:
-        """Put some that were taken first again, because they were refused."""
+        """Return refused outcomes to the front of the queue."""
         self.waiting.extendleft(reversed(outcomes))
 
     def settled(self) -> None:
-        """Record that the store has accepted some."""
+        """Record that the store has accepted a batch."""
         self._most = min(2 * self._most, JOBS_AT_ONCE)
 
     def halve(self, count: int) -> bool:
-        """Halve the batch after a failure; return False if it was a single outcome."""
+        """Halve the batch after a failure. Return False for a single outcome."""
         self._most = min(self._most, max(1, count // 2))
         return count > 1
 
@@ -272,12 +272,12 @@ class Settlements:
         return self._most < JOBS_AT_ONCE
 
     def is_suspect(self, outcome: Outcome) -> bool:
-        """Return whether it has failed alone before, while an exchange without outcomes went through."""
+        """Return whether this outcome already failed when sent alone while an empty exchange succeeded."""
         is_suspect, self._suspect = self._suspect is outcome, outcome
         return is_suspect
 
     def replace(self, old: Outcome, outcome: Outcome) -> Outcome | None:
-        """Replace an outcome by another one; return the old one, and remove it, if it was replaced before."""
+        """Replace an outcome. If it was replaced before, remove and return the old outcome."""
         at = next(index for index, each in enumerate(self.waiting) if each is old)
         if old is self._replaced:
             del self.waiting[at]
@@ -304,7 +304,7 @@ def log_exchange(worker: str, settled: tuple[Outcome, ...], reply: Exchanged) ->
 
 
 def _raised(answer: Retry | Fail) -> BaseException | None:
-    """Return an answer as the exception that it is, if it was raised: only then it says where."""
+    """Return a raised answer as an exception, None for a returned answer."""
     if isinstance(answer.__cause__, RemoteError):
         return answer.__cause__
     return None if answer.__traceback__ is None else answer

@@ -1,6 +1,5 @@
 """
-The slots of one worker, one for each running grant, what wakes its main task, and the steps in which code and worker
-stop.
+The slots of one worker, one for each running grant, the wake-ups of its main task, and its steps in stopping.
 
 A lease may expire while its code runs: the worker could not renew it, and the job was reaped. The job may then be
 granted to the same worker again. Its slot is the **previous** one from then on, and the new slot waits for it, so that
@@ -25,7 +24,7 @@ logger = logging.getLogger("queuehint.worker")
 
 
 class Wakeup(asyncio.Event):
-    """Wakes the main task: for an exchange, or for no more than notes."""
+    """Wakes the main task: for an exchange, or for notes alone."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,12 +37,12 @@ class Wakeup(asyncio.Event):
         super().set()
 
     def set_for_notes(self) -> None:
-        """Request a turn that sends notes, and outcomes if there are any by then, without an exchange of its own."""
+        """Request a turn that sends notes, and any outcomes by then, without an exchange of its own."""
         super().set()
 
 
 class Slot:
-    """One grant's code: why it was asked to stop, if it was, and whether its task may be canceled now."""
+    """The code of one grant: the reason of a stop request, if any, and whether its task may be canceled now."""
 
     __slots__ = (
         "_right",
@@ -76,7 +75,7 @@ class Slot:
         self._right = [True]
 
     def begin(self) -> bool:
-        """Take the right to run the code, or to give it back unbegun: True once, whichever threads ask."""
+        """Take the right to run the code, or to give the job back unbegun. True once, whichever threads call."""
         try:
             return self._right.pop()
         except IndexError:
@@ -84,7 +83,7 @@ class Slot:
 
 
 class Slots:
-    """The running attempts of one worker. Changed on its loop only, read from any thread."""
+    """The running attempts of one worker. Changed on its loop, read from any thread."""
 
     def __init__(self) -> None:
         self._newest: dict[str, Slot] = {}
@@ -99,7 +98,7 @@ class Slots:
         return iter([*self._previous, *list(self._newest.values())])
 
     def enter(self, slot: Slot) -> None:
-        """Take one in; if its job runs already, that slot is previous from now on."""
+        """Add a slot. A running slot of the same job becomes its previous slot."""
         job_id = slot.grant.spec.id
         previous = slot.previous = self._newest.get(job_id)
         if previous is not None:
@@ -118,12 +117,12 @@ class Slots:
         self.taken -= 1
 
     def find(self, job_id: str, token: int | None = None) -> Slot | None:
-        """Return the newest slot of a job, if it has that token; a previous one has been asked to stop already."""
+        """Return the newest slot of a job, if its token fits. A previous slot has a stop request already."""
         slot = self._newest.get(job_id)
         return slot if slot is not None and token in (None, slot.grant.token) else None
 
     def note_given_back(self, job_id: str, token: int) -> None:
-        """Record that the store has a job back whose code has not begun and must not any more."""
+        """Record that the helper has given back a job whose code has not begun. The code must not begin any more."""
         slot = self.find(job_id, token)
         if slot is not None:
             slot.is_given_back = True
@@ -131,7 +130,7 @@ class Slots:
 
 class Stopping:
     """
-    How one worker stops: it claims nothing more, asks the code of its jobs to stop, and reports code that does not.
+    The stop of one worker: it claims no more jobs, requests running code to stop, and reports code that goes on.
 
     Args:
         worker: its name.
@@ -176,14 +175,14 @@ class Stopping:
         self._loop = asyncio.get_running_loop()
 
     def close(self) -> None:
-        """Cancel the timers: the worker has ended."""
+        """Cancel the timers, as the worker has ended."""
         self._is_over = True
         for timer in (self._grace, self._giving_up):
             if timer is not None:
                 timer.cancel()
 
     def begin(self, *, at_once: bool = False) -> None:
-        """Stop the worker, whatever it waits for; *at_once*: without a grace time."""
+        """Stop the worker in any state. *at_once*: without a grace time."""
         if not self.is_begun:
             logger.info("worker is stopping", extra={"event": "worker.stopping", "worker": self._worker})
         self.is_begun = True
@@ -193,7 +192,7 @@ class Stopping:
         self._wakeup.set()
 
     def _begin_grace(self) -> None:
-        """Give running jobs back when the grace time is over, or at once after a second stop."""
+        """Give running jobs back at the end of the grace time, or at once after a second stop."""
         loop = self._loop_of_timers
         if loop is None:
             return
@@ -205,7 +204,7 @@ class Stopping:
         self._grace = loop.call_later(self._grace_s, self.ask_all, "shutdown")
 
     def abandon(self) -> None:
-        """Stop at once, and end the process a while later if code goes on."""
+        """Stop at once, and end the process after a while if code goes on."""
         self.begin(at_once=True)
         loop = self._loop_of_timers
         if self._giving_up is None and self._give_up is not None and loop is not None:
@@ -213,16 +212,16 @@ class Stopping:
 
     @property
     def _loop_of_timers(self) -> asyncio.AbstractEventLoop | None:
-        """The loop of the worker; None before it runs, and once it and the code of its jobs have ended."""
+        """The loop of the worker. None before it runs, and once the worker and the code of its jobs have ended."""
         return None if self._is_over and not self._slots else self._loop
 
     @property
     def is_giving_up(self) -> bool:
-        """Return whether the process is to end with code that does not."""
+        """Return whether the process is to end despite running code."""
         return self._giving_up is not None
 
     def end_process(self) -> None:
-        """End the process with the code that has not ended."""
+        """End the process despite running code."""
         assert self._give_up is not None
         job_ids = list(dict.fromkeys(slot.grant.spec.id for slot in self._slots))
         logger.error(
@@ -235,7 +234,7 @@ class Stopping:
         self._give_up(job_ids)
 
     def hold_back(self, slot: Slot, previous: Slot) -> None:
-        """Delay a re-granted job until its previous attempt, running on an expired lease, has ended."""
+        """Delay a re-granted job until its previous attempt, on an expired lease, has ended."""
         spec = slot.grant.spec
         logger.warning(
             "job %s (%s) was granted again while its code still runs on an expired lease; it waits for that",
@@ -246,7 +245,7 @@ class Stopping:
         self.ask(previous, "lease lost")
 
     def ask(self, slot: Slot, why: str) -> None:
-        """Ask a job's code to stop, and report it if it does not for long."""
+        """Request a job's code to stop, and report code that goes on for long."""
         if slot.why_stop is not None:
             return
         slot.why_stop = why
@@ -259,13 +258,13 @@ class Stopping:
         slot.timer = self._loop.call_later(self._overdue_after_s, self._report_overdue, slot)
 
     def find_and_ask(self, job_id: str, token: int | None, why: str) -> None:
-        """Ask the code of a grant to stop, of the newest one without a token, unless it has ended."""
+        """Request the code of a grant to stop, or without a token of the newest grant, unless the code has ended."""
         slot = self._slots.find(job_id, token)
         if slot is not None:
             self.ask(slot, why)
 
     def tell(self, job_id: str, token: int, why: str) -> None:
-        """Ask a job's code to stop, from any thread; a plain function notices even while the loop is busy."""
+        """Request a job's code to stop, from any thread. A plain function notices even while the loop is busy."""
         slot = self._slots.find(job_id, token)
         if slot is None or self._loop is None:
             return
@@ -289,13 +288,13 @@ class Stopping:
             self.abandon()
 
     def ask_all(self, why: str) -> None:
-        """Ask all code to stop."""
+        """Request all code to stop."""
         for slot in self._slots:
             self.ask(slot, why)
 
 
 async def end_of(slot: Slot) -> None:
-    """Wait until a slot's task has ended, ignoring cancellation: a thread cannot be stopped."""
+    """Wait until a slot's task has ended, ignoring cancellation, as a thread cannot be stopped."""
     assert slot.task is not None
     while not slot.task.done():
         with contextlib.suppress(asyncio.CancelledError):

@@ -1,5 +1,5 @@
 """
-What the parts of one worker share: its jobs and leases, what is on its way to the store, what wakes it and stops it.
+The state shared by the parts of one worker: jobs, leases, messages to the store, wake-ups and stops.
 
 No part knows another. What one has for the others it leaves here, and the main task of the worker, or the part itself,
 finds it. Three functions cannot be data, because they have to be called at once: `run`, `look_beside` and `look`.
@@ -150,7 +150,7 @@ class WorkerState:
 
     @property
     def free(self) -> int:
-        """How many slots are neither taken nor claimed by an exchange under way; not below 0."""
+        """The number of slots neither taken nor claimed by an exchange under way, at least 0."""
         free = self.concurrency - self.slots.taken
         if self.unanswered:
             for operation, _ in self.unanswered:
@@ -162,14 +162,14 @@ class WorkerState:
         return max(0, free)
 
     def ask(self, settle: tuple[Outcome, ...], most: int) -> Exchange:
-        """Return an exchange that settles outcomes and claims a job for each free slot, but at most so many."""
+        """Return an exchange that settles outcomes and claims a job for each free slot, up to a limit."""
         to, limit = self.empty, min(self.free, most)
         return Exchange(
             to.worker, settle, to.pools, limit, to.lease_ms, to.users, to.steal, announces=True, release=to.release
         )
 
     def take_in(self, operation: Exchange, reply: Exchanged, sent_s: float) -> None:
-        """Process the reply to an exchange that was sent then."""
+        """Process the reply to an exchange sent then."""
         settled, grants, stopping = operation.settle, reply.grants, self.stopping
         self.answered_s = self.now_s()
         leases = self.leases.exchange(settled, grants, sent_s) if settled or grants else ()
@@ -211,12 +211,12 @@ class WorkerState:
             self.wakeup.set()
 
     def _settle_soon(self, outcomes: Iterable[Outcome]) -> None:
-        """Leave outcomes to the main task: it is woken by the first that waits, whichever way that comes."""
+        """Leave outcomes to the main task, which the first waiting outcome wakes."""
         self.wakeup.set_for_notes()
         self.settlements.add(outcomes)
 
     async def call(self, operation: Any) -> Any:
-        """Carry out one operation; None if the backend is unreachable now."""
+        """Carry out one operation. Return None if the backend is unreachable now."""
         try:
             return await self.backend.call(operation)
         except BackendError as error:
@@ -289,12 +289,12 @@ class WorkerState:
         return self.step_outbox.store_sync(job_id, token, step)
 
     async def run_plain(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a plain function in a thread; return when it has ended."""
+        """Run a plain function in a thread. Return when the function has ended."""
         return await self.threads.run(function, args, kwargs)
 
     def around_step(self, context: Any, name: str, began_ns: int | None = None) -> AbstractContextManager[Any]:
         """
-        Return what a step runs in.
+        Return the context manager around a step.
 
         Args:
             began_ns: when it began, in ns since the epoch, if that is over.
@@ -308,7 +308,7 @@ class WorkerState:
         return around
 
     def wake_soon(self) -> None:
-        """Request an exchange: work is left over in the store."""
+        """Request an exchange, because work is left in the store."""
         if self.loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop was closed over this worker
                 self.loop.call_soon_threadsafe(self.wakeup.set)

@@ -202,7 +202,7 @@ class Worker:
 
     def run(self) -> Coroutine[Any, Any, None]:
         """
-        Work until `stop` is called; returns when every job has ended or has been given back.
+        Work until `stop` is called. Return when every job has ended or has been given back.
 
         Canceled, it stops at once and is over when the code of its jobs has ended, because until then they keep their
         places.
@@ -278,13 +278,13 @@ class Worker:
             raise canceled
 
     async def _let_end(self) -> None:
-        """After an error that ended the worker, wait a while for the code that was asked to stop."""
+        """Wait a while for code with a stop request, after an error that ended the worker."""
         tasks = [slot.task for slot in self._state.slots if slot.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=RELEASE_S)
 
     async def _turn(self) -> bool:
-        """Exchange and, unless there is more to send, wait for something to do; say whether the work is over."""
+        """Exchange and, unless there is more to send, wait for an event. Return whether the work is over."""
         state, stopping, wakeup = self._state, self._state.stopping, self._state.wakeup
         # One turn of the loop: jobs that are about to end are settled in this exchange, and no other task starves.
         if state.keeps_leases or state.slots.taken:
@@ -322,7 +322,7 @@ class Worker:
         return False
 
     def _look_around(self) -> None:
-        """Do what the store's answers and the time want done beside the jobs."""
+        """Do the periodic work, and the work that replies of the store require, beside the jobs."""
         state = self._state
         if state.answered_s >= state.announce_due_s:
             self._presence.announce(state.answered_s)
@@ -350,7 +350,7 @@ class Worker:
 
     def stop(self, *, at_once: bool = False) -> None:
         """
-        Claim nothing more; jobs may end within the grace time (*at_once*: there is none), the rest is given back.
+        Claim no more jobs. Running jobs may end within the grace time (*at_once*: none), and the rest is given back.
 
         From the loop of the worker. Idempotent, also before `run` and after its end.
         """
@@ -358,7 +358,7 @@ class Worker:
         self._resources.stop()
 
     def abandon(self) -> None:
-        """Stop at once, and give up the process `RELEASE_S` later with what has not ended by then."""
+        """Stop at once. `RELEASE_S` later, end the process despite running code."""
         self._state.stopping.abandon()
         self._resources.stop()
 
@@ -374,22 +374,22 @@ class Worker:
 
     @property
     def gave_up(self) -> bool:
-        """True once it has stopped by itself, because of code that was asked to stop and did not."""
+        """True once the worker has stopped by itself, because code went on after a stop request."""
         return self._state.stopping.gave_up
 
     @property
     def has_broken_lifespan(self) -> bool:
-        """True once its lifespan has raised, which is logged."""
+        """True once the lifespan has raised. The exception is logged."""
         return self._resources.is_broken
 
     @property
     def notes_dropped(self) -> int:
-        """How many log lines, reports of progress and partial results the store has refused, or could not be sent."""
+        """The number of log lines, progress reports and partial results that were refused by the store or not sent."""
         return self._state.outbox.dropped
 
     @property
     def answered_s(self) -> float:
-        """When the store is known to have answered last, by `queuehint.clock.now_s`; 0 before."""
+        """The time of the last reply of the store, by `queuehint.clock.now_s`. 0 before the first."""
         answered_s = self._state.answered_s
         if not self._state.keeps_leases:
             return max(answered_s, self._state.leases.answered_s)
@@ -398,15 +398,15 @@ class Worker:
 
     @property
     def blocked_s(self) -> float:
-        """For how long code has held up the loop of this worker; 0 while it turns, and while it does not run."""
+        """For how long code has blocked the loop of this worker. 0 while the loop turns, and while it does not run."""
         return self._state.pulse.blocked_s
 
     @property
     def is_stuck(self) -> bool:
-        """True once code has held up the loop for as long as code that was asked to stop may go on."""
+        """True once code has blocked the loop for as long as code may go on after a stop request."""
         return self._state.pulse.is_stuck(self._abandon_after_s)
 
     async def join_helper(self) -> None:
-        """Wait until the process that renews has ended, once `run` has returned."""
+        """Wait for the end of the process that renews, once `run` has returned."""
         if self._renewal is not None:
             await asyncio.to_thread(self._renewal.join, RELEASE_S)

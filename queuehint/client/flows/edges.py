@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def specs_of(registry: FlowRegistry) -> list[JobSpec]:
     """
-    Return the specs of all nodes, in the order in which they were added, and note the ends of each group.
+    Return the specs of all nodes, in the order of their addition. Record the ends of each group.
 
     Raises:
         InvalidJobError: a node has the id of a job outside of the flow as its name, and another waits for that job.
@@ -40,7 +40,7 @@ def specs_of(registry: FlowRegistry) -> list[JobSpec]:
 
 
 class _Edges:
-    """The edges of a flow, with those that groups add."""
+    """The edges of a flow, including the edges of its groups."""
 
     def __init__(self, registry: FlowRegistry) -> None:
         self._registry = registry
@@ -53,7 +53,7 @@ class _Edges:
         self._more: dict[Node[Any], list[Dependency]] = {}
 
     def of_groups(self) -> dict[Node[Any], list[Dependency]]:
-        """Return the edges that come with groups, by the node that has them; and note the ends of each group."""
+        """Return the edges that groups add, by their node. Record the ends of each group."""
         waits: dict[FlowGroup, list[tuple[Node[Any] | FlowGroup, Source, When]]] = {}
         """Those that a group is part of, be it one end or the other."""
         told: list[tuple[Node[Any] | FlowGroup, Sources]] = [*self._registry.waits]
@@ -86,12 +86,12 @@ class _Edges:
             self._before[node].update(found for found in map(self._node, edges) if found is not None)
 
     def _node(self, edge: Dependency) -> Node[Any] | None:
-        """Return the node an edge leads to, None if it leads out of the flow; names win, as in the submission."""
+        """Return the target node of an edge, None outside of the flow. Names win, as in the submission."""
         return self._registry.named.get(edge.id) or self._by_id.get(edge.id)
 
 
 def _without_empty(sources: Sources) -> Iterator[tuple[Source, When]]:
-    """Yield sources; in place of a group without nodes, what that group waits for."""
+    """Yield sources. Replace a group without nodes by the sources of that group."""
     left = list(reversed(sources))
     seen: set[FlowGroup] = set()
     while left:

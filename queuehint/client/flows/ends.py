@@ -1,4 +1,4 @@
-"""Which of a flow's jobs it ends with, and which were not needed."""
+"""The jobs with which a flow ends, and the jobs that were not needed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ READ_OVER_AT_ONCE: Final = 250
 
 
 def unfinished(job_ids: Iterable[str], read: dict[str, JobRecord]) -> list[str]:
-    """Return those that were not FINISHED when they were read: one that had failed may have been redriven."""
+    """Return the jobs that were not FINISHED when read. A failed job may have been redriven since."""
     return [each for each in job_ids if each not in read or read[each].state is not JobState.FINISHED]
 
 
 def read_over(job_ids: Iterable[str], read: dict[str, JobRecord]) -> Steps[None]:
-    """Read those that are over and were not FINISHED when they were read."""
+    """Read the jobs that were not FINISHED when read. Add the records of ended jobs to *read*."""
     left = unfinished(job_ids, read)
     for begin in range(0, len(left), READ_OVER_AT_ONCE):
         records = yield from read_records(left[begin : begin + READ_OVER_AT_ONCE])
@@ -31,7 +31,7 @@ def read_over(job_ids: Iterable[str], read: dict[str, JobRecord]) -> Steps[None]
 
 def ends_of(records: Sequence[JobRecord]) -> list[JobRecord]:
     """
-    Return those that no other one of the flow depends on.
+    Return the jobs on which no other job of the flow depends.
 
     Raises:
         CorruptStateError: the spec of one of them, which names those it depends on, cannot be read by this release.
@@ -44,7 +44,7 @@ def ends_of(records: Sequence[JobRecord]) -> list[JobRecord]:
 
 
 def was_not_needed(record: JobRecord) -> bool:
-    """Return whether a job was to run only if another one failed, and that one has finished."""
+    """Return whether a job was to run only after the failure of a job that has finished."""
     # Here: the engine is imported by none but the stores that have it.
     from queuehint.core.structures.edges import cause_of
 

@@ -35,7 +35,7 @@ _VARIADIC = ("VAR_POSITIONAL", "VAR_KEYWORD")
 @shows_itself
 class Flow(FlowGroup, FlowHandle):
     """
-    Several jobs with edges, submitted as one: all or nothing; after that, its handle.
+    Several jobs with edges, submitted all or nothing. After the submission, the flow is its own handle.
 
     Args:
         id: the flow's id; made if none is given.
@@ -80,7 +80,7 @@ class Flow(FlowGroup, FlowHandle):
 
     async def submit(self) -> None:
         """
-        Submit the flow; ``async with`` does it on leaving.
+        Submit the flow. ``async with`` submits on leaving.
 
         Up to 1 000 jobs with 4 MiB of arguments, 16 000 gates and 4 000 edges are one operation, on Redis 200 jobs with
         400 edges; larger flows, up to 100 000 jobs, are sent in parts and take effect at once. One with a job that has
@@ -106,7 +106,7 @@ class Flow(FlowGroup, FlowHandle):
         self.submit_by_sync(self._submitter)
 
     async def submit_by(self, submitter: Submitter) -> None:
-        """Submit the flow elsewhere than to the store of its scheduler; otherwise as `submit`."""
+        """Submit the flow through another submitter than its scheduler. Everything else is as in `submit`."""
         specs = self._begin()
         self._end(await submitter.submit_checked(specs, whole=True, flow_timeout_ms=self._timeout_ms))
 
@@ -164,7 +164,7 @@ def flow_of_tasks(
     client: Client, known: Mapping[str, Job[..., Any]], targets: tuple[Job[..., Any], ...], arguments: dict[str, Any]
 ) -> Flow:
     """
-    Return a flow of tasks and all they depend on, one node each.
+    Return a flow of tasks and all their dependencies, one node for each task.
 
     Args:
         known: all tasks by name.
@@ -203,7 +203,7 @@ def flow_of_tasks(
 
 
 def _tasks(known: Mapping[str, Job[..., Any]], targets: tuple[Job[..., Any], ...]) -> dict[str, Job[..., Any]]:
-    """Return the tasks of a flow by name: those asked for and all they depend on."""
+    """Return the requested tasks and all their dependencies, by name."""
     if not targets:
         raise InvalidJobTypeError("run() takes one or more jobs")
     tasks: dict[str, Job[..., Any]] = {}
@@ -227,7 +227,7 @@ def _tasks(known: Mapping[str, Job[..., Any]], targets: tuple[Job[..., Any], ...
 
 
 def _in_order(tasks: Mapping[str, Job[..., Any]]) -> list[str]:
-    """Return the names of tasks, each after those it depends on."""
+    """Return the names of tasks, each after its dependencies."""
     names = list(tasks)
     place = {name: index for index, name in enumerate(names)}
     before = [[place[other] for other in tasks[name].options.depends_on] for name in names]

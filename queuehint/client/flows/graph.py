@@ -43,7 +43,7 @@ _PLAIN_IN_LABELS = frozenset(" _-.,/()")
 @attrs.frozen
 class FlowNode:
     """
-    One job in the picture, or several drawn as one.
+    One job in the drawing, or several jobs drawn as a single node.
 
     Args:
         name: what its flow calls it, else its id.
@@ -63,7 +63,7 @@ class FlowNode:
 
 @attrs.frozen
 class FlowEdge:
-    """One edge: *target* waits for *source*, both by id; *data* says that it needs its result."""
+    """One edge: *target* waits for *source*, both by id. *data*: the target needs the result of the source."""
 
     source: str
     target: str
@@ -74,7 +74,7 @@ class FlowEdge:
 @attrs.frozen
 class FlowGraph:
     """
-    The jobs of a flow and their edges, as they were when it was asked for.
+    A snapshot of the jobs of a flow and their edges.
 
     Args:
         nodes: in order of number, then what they depend on elsewhere.
@@ -86,7 +86,7 @@ class FlowGraph:
 
     def grouped(self, most: int = GROUP_OVER, nodes: int = PAGE_NODES) -> FlowGraph:
         """
-        Return the graph with more than *most* equal jobs drawn as one: of a task, and with the same edges.
+        Return the graph with more than *most* equal jobs drawn as one node. Equal jobs have the same task and edges.
 
         While it has more than *nodes* nodes, ever more jobs are drawn as one: those of a task that stand one after
         another; those of a task whose neighbors are of the same tasks, some edges far; those of a task; and those of
@@ -157,7 +157,9 @@ class FlowGraph:
 
     def json(self) -> str:
         """
-        Return an object with ``flow``, ``nodes`` and ``edges``, and in these the fields of `FlowNode` and `FlowEdge`.
+        Return an object with ``flow``, ``nodes`` and ``edges``.
+
+        Nodes and edges have the fields of `FlowNode`, `FlowEdge`.
 
         It holds no ``<``, ``>`` or ``&``, so that it may stand inside HTML.
         """
@@ -183,13 +185,13 @@ def draw(flow: str, records: Iterable[JobRecord]) -> FlowGraph:
 
 
 def _is_told(attribute: attrs.Attribute[Any], value: Any) -> bool:
-    """Return whether JSON has a field: how many jobs a node stands for only where it is more than one."""
+    """Return whether the JSON includes a field: the number of jobs only if a node stands for several."""
     return attribute.name not in {"states", "count"} or (bool(value) and value != 1)
 
 
 def _merged(graph: FlowGraph, alike: Callable[[FlowGraph], Mapping[str, Hashable]], most: int) -> FlowGraph:
     """
-    Return the graph with each group of nodes as one that stands for more than *most* jobs.
+    Return the graph with each group of more than *most* like nodes merged.
 
     Args:
         alike: return to which group each node belongs; one that is not there stays as it is.
@@ -213,7 +215,7 @@ def _merged(graph: FlowGraph, alike: Callable[[FlowGraph], Mapping[str, Hashable
 
 
 def _as_one(group: list[FlowNode]) -> FlowNode:
-    """Return a node for several; of nodes of different tasks it has none."""
+    """Return a node for several. Nodes of different tasks merge to a node without a task."""
     first, count = group[0], sum(node.count for node in group)
     states: dict[JobState, int] = {}
     for node in group:
@@ -279,7 +281,7 @@ def _like_neighbors(graph: FlowGraph) -> Mapping[str, Hashable]:
 
 
 def _label(node: FlowNode) -> list[str]:
-    """Return the lines of a node's label; the task is left out where the name says it."""
+    """Return the lines of a node's label. The task is left out if the name contains the task."""
     lines = [node.name]
     if node.task not in {None, node.name} and node.count == 1:
         lines.append(str(node.task))
@@ -292,7 +294,7 @@ def _label(node: FlowNode) -> list[str]:
 
 def told_states(node: FlowNode) -> str:
     """
-    Return how many jobs of a node are in which state, those that most need a look first.
+    Return how many jobs of a node are in which state, the most urgent states first.
 
     >>> told_states(FlowNode("a", "a x 3", states={JobState.FINISHED: 2, JobState.FAILED: 1}, count=3))
     '1 FAILED, 2 FINISHED'

@@ -103,14 +103,14 @@ class FlowHandle:
         raise InvalidJobError(f"flow {shown(self.id)} was not built here: ask for `await flow.job({shown(name)})`")
 
     def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
-        """Refuse to be waited for: which jobs the flow ends with is known where it was built."""
+        """Refuse the flow as a dependency: its last jobs are known only where the flow was built."""
         raise InvalidJobError(f"after: flow {shown(self.id)} was not built here; give the jobs it ends with")
 
     # --- what it is ----------------------------------------------------------------------------------------------
 
     async def stats(self) -> FlowStats:
         """
-        Return its jobs by state, and which dead jobs hold it up if it is stuck.
+        Return the jobs of the flow by state, and the dead jobs that hold up a stuck flow.
 
         Where nothing of it is SCHEDULED or STARTED, up to 1 000 of its jobs that wait for others and up to 1 000 that
         have failed are looked at, and up to 100 that have a place; those beyond count as these. What these wait for is
@@ -124,7 +124,7 @@ class FlowHandle:
 
     async def state(self) -> FlowState:
         """
-        Return the state of the flow as a whole; whether it is STUCK, as `stats`.
+        Return the state of the flow as a whole. STUCK is decided as in `stats`.
 
         A job that was to run only if another one failed, and was not needed, counts for nothing.
         """
@@ -135,7 +135,7 @@ class FlowHandle:
         return run_steps_sync(self._client.backend, self._state())
 
     async def progress(self) -> Progress:
-        """Return how many of its jobs are over."""
+        """Return how many jobs of the flow have ended."""
         stats = await run_steps(self._client.backend, self._count())
         return Progress(done=stats.total - stats.unfinished, total=stats.total)
 
@@ -145,7 +145,7 @@ class FlowHandle:
         return Progress(done=stats.total - stats.unfinished, total=stats.total)
 
     async def jobs(self) -> AsyncIterator[JobRecord]:
-        """Yield the records of its jobs in order of number, a page at a time."""
+        """Yield the records of the jobs of the flow in order of number, a page at a time."""
         after: Position | None = BEGIN
         while after is not None:
             records, after = await run_steps(self._client.backend, self._page(after))
@@ -173,7 +173,7 @@ class FlowHandle:
         return run_steps_sync(self._client.backend, self._find(name))
 
     async def graph(self) -> FlowGraph:
-        """Return its jobs and edges, to draw them."""
+        """Return the jobs and edges of the flow, for a drawing."""
         return draw(self.id, await run_steps(self._client.backend, self._all()))
 
     def graph_sync(self) -> FlowGraph:
@@ -183,7 +183,7 @@ class FlowHandle:
     # --- what becomes of it --------------------------------------------------------------------------------------
 
     async def cancel(self, reason: str | None = None) -> None:
-        """Cancel all its jobs that are not over; those that run are asked to stop."""
+        """Cancel all unfinished jobs of the flow. Running jobs are requested to stop."""
         await run_steps(self._client.backend, self._cancel(reason))
 
     def cancel_sync(self, reason: str | None = None) -> None:
@@ -192,7 +192,7 @@ class FlowHandle:
 
     async def redrive(self, *, downstream: bool = True, steps: StepsChoice = "keep") -> int:
         """
-        Queue its dead jobs again, as `DeadLetters.redrive`, and return how many there were.
+        Queue the dead jobs of the flow again, as `DeadLetters.redrive`. Return how many dead jobs there were.
 
         Args:
             downstream: also revive the jobs that were canceled because of these.
@@ -218,7 +218,7 @@ class FlowHandle:
         steps: StepsChoice = "drop",
     ) -> int:
         """
-        Run jobs of the flow again that are over, however they ended, and what follows from them.
+        Run ended jobs of the flow again, whatever their state, and their dependents.
 
         They keep ids and history, and wait for what they depend on, as at first. Jobs that are not over are left. Of
         several callers at once one runs a job again. It returns how many were queued again.
@@ -315,7 +315,7 @@ class FlowHandle:
         return page.records, page.after
 
     def _in_state(self, state: JobState, most: int, parent: str | None = None) -> Steps[list[JobRecord]]:
-        """Return the records of the first so many of its jobs in a state; of a job, of those that it has made."""
+        """Return the records of the first jobs of the flow in a state, or of the children of a job."""
         found: list[JobRecord] = []
         after: Position | None = BEGIN
         while after is not None and len(found) < most:
@@ -418,12 +418,12 @@ class FlowHandle:
         return self._ends
 
     def _keep(self) -> Steps[None]:
-        """Keep the records of its jobs until they are read, however short their retention."""
+        """Keep the records of the jobs until they are read, however short their retention."""
         for begin in range(0, len(self._jobs), IDS_MAX):
             yield Wait(Interest(kept=self._jobs[begin : begin + IDS_MAX]), 0)
 
     def _results(self, read: dict[str, JobRecord]) -> Steps[dict[str, Any]]:
-        """Return what a flow whose jobs are all FINISHED ends with; *read* are records of it that were read before."""
+        """Return the results of a flow whose jobs are all FINISHED. *read* are records that were read before."""
         if self._ends is None:
             records = ends_of((yield from self._all()))
         else:
@@ -444,7 +444,7 @@ class FlowHandle:
         }
 
     def _first(self, state: JobState) -> Steps[JobRecord | None]:
-        """Return the first job in this state, None if there is none (any more); those not needed are passed over."""
+        """Return the first job in this state, None without any. Jobs that were not needed are skipped."""
         after: Position | None = BEGIN
         while after is not None:
             records, after = yield from self._page(after)
@@ -456,7 +456,9 @@ class FlowHandle:
 
 def _watch(awaited: list[str], read: dict[str, JobRecord], until_s: float) -> Steps[None]:
     """
-    Wait until jobs are over, those at the end of a list first, and take them from it; their records are *read* then.
+    Wait until jobs have ended, the last of a list first.
+
+    Remove these jobs from the list, and add their records to *read*.
 
     Returns when the last is over, or at a time: for the standstill of a flow there is no notification, so it has to
     be looked for.
@@ -473,7 +475,7 @@ def _watch(awaited: list[str], read: dict[str, JobRecord], until_s: float) -> St
 
 
 def _drop_over(awaited: list[str], read: dict[str, JobRecord]) -> Steps[None]:
-    """Take from the end of a list the jobs that are over, reading ever more at once."""
+    """Remove the ended jobs from the end of a list, with growing batches of reads."""
     count = 1
     while awaited:
         for record in reversed((yield Get(tuple(awaited[-count:]))).records):

@@ -48,7 +48,7 @@ Sources = list[tuple[Source, When]]
 @shows_itself
 class Node(JobHandle[R], Referable, Generic[R]):
     """
-    A job of a flow; once the flow is submitted, its handle.
+    A job of a flow. Once the flow is submitted, the node is the handle of its job.
 
     Args:
         name: what it is called in the flow.
@@ -76,7 +76,7 @@ class Node(JobHandle[R], Referable, Generic[R]):
     @property
     def out(self) -> R:
         """
-        Its result, as an argument of other jobs: ``node.out``, or a part of it: ``node.out.rows[0]["id"]``.
+        The result of the node, as an argument of other jobs: ``node.out``, or a part: ``node.out.rows[0]["id"]``.
 
         Type checkers take it for the result itself, which is not there yet: it may be passed on and nothing else.
         """
@@ -85,12 +85,12 @@ class Node(JobHandle[R], Referable, Generic[R]):
         return cast("R", Reference(self.id if by_id else self.called, self))
 
     def edge(self, when: When = "success") -> Dependency:
-        """Return the edge by which another node of its flow waits for it."""
+        """Return the edge by which another node of the flow depends on this node."""
         return Dependency(self.name, when, self.called)
 
     def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
         """
-        Return the edges of a job that depends on this one.
+        Return the edges of a job that depends on this node.
 
         Raises:
             InvalidJobError: that job is not of this flow, which is not submitted.
@@ -113,7 +113,7 @@ class Node(JobHandle[R], Referable, Generic[R]):
 @shows_itself
 class FlowGroup:
     """
-    Nodes whose names begin alike, and groups of them; made by `flow` of the group above.
+    Nodes and groups whose names share a prefix. Made by `flow` of the group above.
 
     Args:
         prefix: what their names begin with.
@@ -138,7 +138,7 @@ class FlowGroup:
 
     @property
     def name(self) -> str:
-        """Its name in the flow."""
+        """The name of the group in the flow."""
         return self._prefix[:-1]
 
     def __getitem__(self, name: str) -> Node[Any]:
@@ -156,11 +156,11 @@ class FlowGroup:
 
     @property
     def is_empty(self) -> bool:
-        """True if there is no node in it, nor in any group below."""
+        """True if neither the group nor any group below has a node."""
         return not self.nodes and all(group.is_empty for group in self.below.values())
 
     def all_nodes(self) -> list[Node[Any]]:
-        """Return its nodes and those of the groups below."""
+        """Return the nodes of the group and of the groups below."""
         found: list[Node[Any]] = []
         left = [self]
         while left:
@@ -188,7 +188,7 @@ class FlowGroup:
         return self.add_call(job, job.handler.bind(args, kwargs))
 
     def add_call(self, job: Job[..., R], arguments: dict[str, Any]) -> Node[R]:
-        """Add a call by its arguments as the handler binds them; otherwise as `add`."""
+        """Add a call by its arguments as the handler binds them. Everything else is as in `add`."""
         registry = self.registry
         registry.check_open()
         if job.scheduler is not registry.client:
@@ -208,7 +208,7 @@ class FlowGroup:
         self, name: str, *, after: Iterable[str | Dependency | Awaited] | None = None, when: When = "success"
     ) -> FlowGroup:
         """
-        Add a group: its nodes are submitted with all others, and their names begin with its name and a dot.
+        Add a group. Its nodes are submitted with all others, and their names begin with its name and a dot.
 
         What waits for it (``after=[group]``) waits for those of its nodes that no other node in it waits for; if it has
         none, for what the group itself waits for.
@@ -244,7 +244,7 @@ class FlowGroup:
 
     def edges(self, when: When, client: Client, flow: InFlow | None = None) -> Sequence[Dependency]:
         """
-        Return the edges of a job that depends on this group; none yet for one of the same flow.
+        Return the edges of a job that depends on this group. Edges inside of the flow are added on submission.
 
         Raises:
             InvalidJobError: that job is not of this flow, which is not submitted.
@@ -255,7 +255,7 @@ class FlowGroup:
         return [edge for node in self.ends for edge in node.edges(when, client, flow)]
 
     def _nodes_of(self, task: str, dependent: str) -> Sequence[Node[Any]]:
-        """Return the nodes of a task: in this group and below, else in the nearest one above that has any."""
+        """Return the nodes of a task in this group and below, else in the nearest group above with any."""
         nodes = self.registry.of_task.get(task, ())
         for group in reversed(self._within):
             if found := [node for node in nodes if group in node.within]:
@@ -303,7 +303,7 @@ class FlowRegistry:
             raise InvalidJobError(f"flow {shown(self.flow_id)} is {state}: nothing can be added to it")
 
     def check_submitted(self) -> None:
-        """Raise if its nodes are no jobs yet."""
+        """Raise if the nodes are not submitted yet."""
         if not self.is_submitted:
             raise InvalidJobError(f"flow {shown(self.flow_id)} is not submitted: no job outside of it can wait for it")
 
@@ -312,14 +312,14 @@ class FlowRegistry:
         return isinstance(item, FlowGroup) and item.registry is self
 
     def id_for(self, spec: JobSpec, name: str, job: Job[..., Any]) -> str:
-        """Return the id of a new node: its own, or one that follows from its name if the user has named the flow."""
+        """Return the id of a new node: its own, or an id derived from its name if the user has named the flow."""
         if not self.is_named or not spec.id or isinstance(job.options.id, str):
             return spec.id
         return hashlib.sha256(f"{self.flow_id}\0{name}".encode()).hexdigest()[:32]
 
     def names_for(self, prefix: str, spec: JobSpec) -> tuple[str, str]:
         """
-        Return what a new node is called in the flow, and in templates.
+        Return the name of a new node in the flow, and its name in templates.
 
         Raises:
             InvalidJobError: the name given is another's, or is too long.
@@ -353,7 +353,7 @@ class FlowRegistry:
                 return name
 
     def take(self, node: Node[Any], sources: Sources) -> None:
-        """Put a node on the list, with the groups it waits for."""
+        """Register a node, with the groups on which the node depends."""
         self.nodes.append(node)
         self.named[node.name] = node
         self._called.add(node.called)
@@ -362,5 +362,5 @@ class FlowRegistry:
             self.waits.append((node, sources))
 
     def note_outside(self, job_id: str) -> None:
-        """Record the id of a job outside of the flow that one in it depends on."""
+        """Record the id of a job outside of the flow on which a job of the flow depends."""
         self.outside[job_id] = None

@@ -1,5 +1,5 @@
 """
-Run jobs of a flow again, and what follows from them.
+Run jobs of a flow again, and their dependents.
 
 The jobs that are over are run again in order of their dependencies, at most `AGAIN_MAX` at once, each by the version of
 the record that was read: so of two callers one runs a job again, and the other finds that it was. One that is told
@@ -40,7 +40,7 @@ def rerun(
     client: Client, read: Read, make: Any, jobs: Sequence[object], downstream: object, version: object, steps: object
 ) -> Steps[list[str]]:
     """
-    Run jobs again and, if *downstream*, what follows from them; return the ids of those that were queued again.
+    Run jobs again and, if *downstream*, their dependents. Return the ids of the jobs that were queued again.
 
     Args:
         read: returns the records of the flow.
@@ -173,7 +173,7 @@ def _batches(due: list[JobRecord]) -> list[list[JobRecord]]:
 
 def _explain(refused: str, records: Sequence[JobRecord], first: JobRecord) -> None:
     """
-    Raise why a job cannot run again, unless it has changed meanwhile.
+    Raise the reason why a job cannot run again, unless the job has changed meanwhile.
 
     Raises:
         InvalidJobError: naming the job, and the one that is in its way if that is known.

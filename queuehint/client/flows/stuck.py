@@ -50,7 +50,7 @@ _WAITS_FOR_DEAD: Final = frozenset({ReasonKind.DEAD_HOLD, ReasonKind.DEAD_DEPEND
 
 def find_dead(states: Mapping[JobState, int], records: Records) -> Steps[tuple[str, ...]]:
     """
-    Return the ids of up to ten dead jobs that hold up all that is left of a flow; none if any job of it can go on.
+    Return the ids of up to ten dead jobs that hold up the rest of a flow. Empty if any job can go on.
 
     Args:
         states: its jobs by state.
@@ -67,7 +67,7 @@ def find_dead(states: Mapping[JobState, int], records: Records) -> Steps[tuple[s
 
 
 def _causes(dead: tuple[str, ...], records: Records) -> Steps[tuple[str, ...]]:
-    """Return dead jobs, in place of a parent that failed by its children those that it has made and that are dead."""
+    """Return dead jobs. A parent that failed by its children is replaced by its dead children."""
     found, seen = dict.fromkeys(dead), set(dead)
     todo = [each.id for each in (yield from read_records(dead)) if each.cause == CHILD_FAILED]
     for job_id in todo:
@@ -85,7 +85,7 @@ def _causes(dead: tuple[str, ...], records: Records) -> Steps[tuple[str, ...]]:
 
 
 class _Look:
-    """One look at the jobs of a flow; each part returns False at the first job that can go on."""
+    """One look at the jobs of a flow. Each part returns False at the first job that can go on."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -100,14 +100,14 @@ class _Look:
         """The ids of the dead jobs that hold up others, in the order they were found."""
 
     def at_queued(self) -> Steps[bool]:
-        """Look at those that have a place."""
+        """Look at the jobs that have a place."""
         for record in (yield from self._records(QUEUED, QUEUED_MAX)):
             if self._left > 0 and not (yield from self._is_held(record.id)):
                 return False
         return True
 
     def at_deferred(self) -> Steps[bool]:
-        """Look at those that wait for others."""
+        """Look at the jobs that wait for others."""
         failed = {record.id for record in (yield from self._records(FAILED, LOOKED_AT_MAX))}
         records = yield from self._records(DEFERRED, LOOKED_AT_MAX)
         left = [(each.id, _awaited(each), {edge.id for edge in each.spec.depends_on}) for each in records]
@@ -120,7 +120,7 @@ class _Look:
         return True
 
     def _hold(self, left: list[_Waiting], dead: set[str]) -> list[_Waiting]:
-        """Note those that wait for one of these dead jobs, directly or not, and return the others."""
+        """Record the jobs that wait for a dead job, directly or not. Return the other jobs."""
         while True:
             others = []
             for each in left:
@@ -136,7 +136,7 @@ class _Look:
             left = others
 
     def _is_held(self, job_id: str) -> Steps[bool]:
-        """Search what a job waits for, depth first, until a dead job is found."""
+        """Search the dependencies of a job, depth first, until a dead job is found."""
         todo, before = [job_id], {job_id: job_id}
         while todo:
             at = todo.pop()
@@ -158,7 +158,7 @@ class _Look:
         return False
 
     def _hold_way(self, at: str, before: Mapping[str, str]) -> None:
-        """Note that a job is held, and those on the way of a search to it."""
+        """Record that a job is held up, and all jobs on the way of a search to this job."""
         self._held.add(at)
         while before[at] != at:
             at = before[at]

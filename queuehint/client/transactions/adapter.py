@@ -1,4 +1,4 @@
-"""What a connection of the application's is used for, whatever library it is of."""
+"""The interface to a connection of the application, whatever its library."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class _Adapter:
         return self
 
     def after_commit(self, call: Callable[[], None]) -> bool:
-        """Have something called once the transaction is committed; return whether the library tells of that."""
+        """Call a function once the transaction is committed. Return whether the library reports commits."""
         return False
 
     def before_commit(self, call: Callable[[], None]) -> None:
-        """Have something called when the transaction is about to be committed, if the library tells of that."""
+        """Call a function before the commit of the transaction, if the library reports commits."""
 
     def refuse_autocommit(self, way_out: str) -> None:
         """
@@ -72,13 +72,13 @@ class SyncAdapter(_Adapter, ABC):
     """A synchronous connection."""
 
     def driver(self) -> object:
-        """Return the driver's own connection, which is one session of the server for as long as it lives."""
+        """Return the driver's own connection: one session of the server for its whole life."""
         return self.connection
 
     @abstractmethod
     def fetch(self, statement: str, *values: Any) -> list[Any]:
         """
-        Execute a statement in the transaction of the connection; return its rows.
+        Execute a statement in the transaction of the connection. Return its rows.
 
         Raises:
             InvalidJobError: the connection is in no transaction, and begins none by itself.
@@ -86,7 +86,7 @@ class SyncAdapter(_Adapter, ABC):
         """
 
     def run(self, steps: Steps[T]) -> T:
-        """Execute statements one after the other; return what they end with."""
+        """Execute statements one after the other. Return their result."""
         answer: list[Any] | None = None
         while True:
             try:
@@ -101,15 +101,15 @@ class AsyncAdapter(_Adapter, ABC):
     """An asynchronous connection."""
 
     async def driver(self) -> object:
-        """Return the driver's own connection; otherwise as that of `SyncAdapter`."""
+        """Return the driver's own connection. Everything else is as in `SyncAdapter`."""
         return self.connection
 
     @abstractmethod
     async def fetch(self, statement: str, *values: Any) -> list[Any]:
-        """Execute a statement; otherwise as that of `SyncAdapter`."""
+        """Execute a statement. Everything else is as in `SyncAdapter`."""
 
     async def run(self, steps: Steps[T]) -> T:
-        """Execute statements; otherwise as that of `SyncAdapter`."""
+        """Execute statements. Everything else is as in `SyncAdapter`."""
         answer: list[Any] | None = None
         while True:
             try:
@@ -121,7 +121,7 @@ class AsyncAdapter(_Adapter, ABC):
 
 
 def leads_to(driver: object, database: str) -> bool:
-    """Return whether it is known that a connection leads to a database."""
+    """Return whether a connection is known to lead to a database."""
     try:
         return _DATABASES.get(driver) == database
     except TypeError:  # one that may not be referred to weakly, such as of a pool of asyncpg
@@ -129,7 +129,7 @@ def leads_to(driver: object, database: str) -> bool:
 
 
 def note_database(driver: object, database: str) -> None:
-    """Note to which database a connection leads, for as long as it lives."""
+    """Record the database of a connection, for the life of the connection."""
     with suppress(TypeError):
         _DATABASES[driver] = database
 

@@ -1,5 +1,5 @@
 """
-Find the adapter of a connection, by the library it is of.
+Find the adapter of a connection, by its library.
 
 No library is imported for this: a connection of a library that is not imported cannot be there.
 """

@@ -9,7 +9,7 @@ from queuehint.client.transactions.adapters import refuse
 
 
 def adapt(connection: object, kind: str) -> AsyncAdapter | None:
-    """Return the adapter of a connection, None if it is no object of asyncpg."""
+    """Return the adapter of a connection, None if the connection is not of asyncpg."""
     import asyncpg
 
     # One that a pool has lent counts as a Connection, too.
@@ -21,7 +21,7 @@ def adapt(connection: object, kind: str) -> AsyncAdapter | None:
 
 
 class AsyncpgConnection(AsyncAdapter):
-    """An `asyncpg.Connection`, or one that a pool has lent."""
+    """An `asyncpg.Connection`, direct or lent by a pool."""
 
     async def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement and return its rows."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def adapt(connection: object, kind: str) -> SyncAdapter | None:
     """
-    Return the adapter of a connection, None if it is none of Django.
+    Return the adapter of a connection, None if the connection is not of Django.
 
     Raises:
         InvalidJobError: jobs are kept in a database of another kind.
@@ -30,14 +30,14 @@ def adapt(connection: object, kind: str) -> SyncAdapter | None:
 
 
 class DjangoConnection(SyncAdapter):
-    """A connection of Django; what it stands for may change with the thread."""
+    """A connection of Django. The underlying connection may change with the thread."""
 
     def driver(self) -> object:
-        """Return the driver's connection; None before the first statement."""
+        """Return the driver's connection. None before the first statement."""
         return self.connection.connection
 
     def after_commit(self, call: Callable[[], None]) -> bool:
-        """Have something called by the hook of Django, which there is in its own blocks only."""
+        """Call a function by Django's hook, which is available only in Django's own blocks."""
         if not self.connection.in_atomic_block:
             return False
         self.connection.on_commit(call)

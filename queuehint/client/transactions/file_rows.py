@@ -31,7 +31,7 @@ _COMMITTED: Final = "SELECT max(number) FROM queuehint_inbox"
 
 def insertion(inbox: FileInbox, data: bytes, name: str, owner: str) -> Steps[int]:
     """
-    Write a row; return its number.
+    Write a row. Return its number.
 
     Args:
         name: what errors call the connection.
@@ -52,7 +52,7 @@ def insertion(inbox: FileInbox, data: bytes, name: str, owner: str) -> Steps[int
 
 
 def taking() -> Steps[list[bytes]]:
-    """Remove the rows that the transaction has written itself; return them in order."""
+    """Remove the rows that the transaction itself has written. Return the rows in order."""
     yield _BEGIN_TO_WRITE, ()  # from here on no other connection commits
     files = yield WHICH_FILES, ()
     rows = yield _TAKE, (str(_committed(files)),)
@@ -60,7 +60,7 @@ def taking() -> Steps[list[bytes]]:
 
 
 def _main(files: list[Any]) -> str:
-    """Return where the main database of a connection is; an empty text if it is in memory."""
+    """Return the path of a connection's main database, an empty text for a database in memory."""
     [path] = [path for _, name, path in files if os.fsdecode(name) == "main"]
     return os.fsdecode(path or "")
 

@@ -14,7 +14,7 @@ WAY_OUT = "write it inside of `with connection.transaction():`"
 
 
 def adapt(connection: object, kind: str) -> SyncAdapter | AsyncAdapter | None:
-    """Return the adapter of a connection, None if it is no object of psycopg."""
+    """Return the adapter of a connection, None if the connection is not of psycopg."""
     import psycopg
 
     if isinstance(connection, psycopg.Connection):
@@ -34,7 +34,7 @@ def _is_outside(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
 
 
 class PsycopgConnection(SyncAdapter):
-    """A `psycopg.Connection`; its own row and cursor factories are not used."""
+    """A `psycopg.Connection`. Its own row and cursor factories are not used."""
 
     def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement and return its rows."""

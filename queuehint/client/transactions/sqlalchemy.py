@@ -24,7 +24,7 @@ WAY_OUT = 'take a connection without isolation_level="AUTOCOMMIT"'
 
 
 def adapt(connection: object, kind: str) -> SyncAdapter | AsyncAdapter | None:
-    """Return the adapter of a connection or a session, None if it is no object of SQLAlchemy."""
+    """Return the adapter of a connection or a session, None if the object is not of SQLAlchemy."""
     from sqlalchemy.engine import Connection, Engine
 
     if isinstance(connection, Connection):
@@ -47,7 +47,7 @@ def adapt(connection: object, kind: str) -> SyncAdapter | AsyncAdapter | None:
 
 
 def _check(connection: Connection, adapter: SyncAdapter | AsyncAdapter, statement: str) -> None:
-    """Refuse a connection to another kind of database, or that commits by itself."""
+    """Refuse a connection to another kind of database, or with automatic commits."""
     adapter.checked(connection.dialect.name)
     if connection.dialect.name == "sqlite":
         # Events may begin the transaction with the first statement.
@@ -74,7 +74,7 @@ def _fetch(connection: Connection, statement: str, values: tuple[Any, ...]) -> l
 
 
 def _tell_of_commit(session: Any, call: Callable[[], None]) -> None:
-    """Have something called after the next commit of a session, a scoped one or an asynchronous one."""
+    """Call a function after the next commit of a session, scoped or asynchronous too."""
     from sqlalchemy import event
 
     whole = session if hasattr(session, "info") else session()
@@ -86,13 +86,13 @@ def _tell_of_commit(session: Any, call: Callable[[], None]) -> None:
 
 
 def _committed(session: Any) -> None:
-    """Call what waits for the commit of a session."""
+    """Call the functions registered for the commit of a session."""
     if not session.in_nested_transaction() and (call := session.info.pop(_WAITS, None)) is not None:
         call()
 
 
 def _tell_before_commit(connection: Connection, call: Callable[[], None]) -> None:
-    """Have something called by the next commit of a connection, before it is done; none is told of after it."""
+    """Call a function before the next commit of a connection. There is no call after the commit."""
     from sqlalchemy import event
 
     if not event.contains(connection, "commit", _committing):
@@ -101,7 +101,7 @@ def _tell_before_commit(connection: Connection, call: Callable[[], None]) -> Non
 
 
 def _committing(connection: Connection) -> None:
-    """Call what waits for the commit of a connection."""
+    """Call the functions registered for the commit of a connection."""
     call = _CALLS.pop(connection, None)
     if call is not None:
         call()

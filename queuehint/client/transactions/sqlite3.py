@@ -1,4 +1,4 @@
-"""Connections of the standard library's `sqlite3`, and of aiosqlite, which runs one on a thread."""
+"""Connections of the standard library's `sqlite3`, and of aiosqlite, which runs a connection on a thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WAY_OUT = 'execute "BEGIN IMMEDIATE" before it'
 
 def adapt(connection: object, kind: str) -> SyncAdapter | AsyncAdapter | None:
     """
-    Return the adapter of a connection, None if it is no object of sqlite3 or aiosqlite.
+    Return the adapter of a connection, None if the connection is not of sqlite3 or aiosqlite.
 
     Raises:
         InvalidJobError: jobs are kept in a database of another kind.
@@ -39,7 +39,7 @@ def is_outside(connection: Any) -> bool:
 
 
 class SqliteConnection(SyncAdapter):
-    """A `sqlite3.Connection`; its own row and cursor factories are not used."""
+    """A `sqlite3.Connection`. Its own row and cursor factories are not used."""
 
     def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement and return its rows."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @shows_itself
 class Transaction(RowWriter):
     """
-    The scheduler within a transaction of the application's database, as `Scheduler.within` returns it.
+    The scheduler within a transaction of the application's database, as returned by `Scheduler.within`.
 
     Each call writes one row, in the order of the calls, and all or nothing: after a rollback there is none. The
     connection may be used by one task or thread at a time, as its library says.
@@ -81,7 +81,7 @@ class Transaction(RowWriter):
         self, id: str | None = None, *, timeout: float | timedelta | None = None
     ) -> contextlib.AbstractAsyncContextManager[Flow]:
         """
-        Build a flow that is written at the end of the block, as `Scheduler.flow` does; it raises as `submit`.
+        Build a flow, written at the end of the block, as `Scheduler.flow`. Raises as `submit`.
 
         Its jobs are those of the scheduler, added as ever: ``flow.add(save, "doc1")``.
         """
@@ -91,7 +91,7 @@ class Transaction(RowWriter):
     def flow_sync(
         self, id: str | None = None, *, timeout: float | timedelta | None = None
     ) -> contextlib.AbstractContextManager[Flow]:
-        """Like `flow`, by a synchronous connection: a plain context manager."""
+        """Like `flow`, over a synchronous connection: a plain context manager."""
         self.check_sync()
         return submitting_sync(Flow(self.client, id, timeout, submitter=self))
 
@@ -116,7 +116,7 @@ class Transaction(RowWriter):
         reason: str | None = None,
     ) -> None:
         """
-        Cancel jobs once the transaction is committed, if they are not over then.
+        Cancel the jobs that are unfinished when the transaction is committed.
 
         Args:
             ids: one job, or up to 1 000, by their ids or handles; or

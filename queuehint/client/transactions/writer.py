@@ -1,5 +1,5 @@
 """
-Write jobs into the inbox of the store, by a connection of the application's and within its transaction.
+Write jobs into the inbox of the store, over a connection of the application and within its transaction.
 
 A row is one submission. Nothing is asked of the store itself, and nobody is notified: the row is there once the
 transaction is committed, in the order of commits, and the store takes it out then. What only the store can know is
@@ -50,7 +50,7 @@ _NOTES: Final = {
 
 class RowWriter:
     """
-    Where jobs are submitted in a transaction; see `Scheduler.within`.
+    The writer of jobs in a transaction. See `Scheduler.within`.
 
     Args:
         client: the scheduler.
@@ -82,7 +82,7 @@ class RowWriter:
         flow_timeout_ms: int | None = None,
     ) -> list[JobHandle[Any]]:
         """
-        Write jobs whose specs were checked as they were made; the arguments are those of `submission.submit`.
+        Write jobs by specs that were checked on creation. The arguments are those of `submission.submit`.
 
         Raises:
             InvalidJobError: there is a parent, a spec lacks an id or waits for its caller, or they are too many.
@@ -140,14 +140,14 @@ class RowWriter:
         _ring_for(number, adapter, inbox)
 
     def check_async(self) -> AsyncAdapter:
-        """Refuse an asynchronous call on a synchronous connection; return the adapter."""
+        """Refuse an asynchronous call on a synchronous connection. Return the adapter."""
         adapter = self._adapter
         if not isinstance(adapter, AsyncAdapter):
             raise InvalidJobTypeError(f"{adapter.name} is synchronous: use the call whose name ends in _sync")
         return adapter
 
     def check_sync(self) -> SyncAdapter:
-        """Refuse a synchronous call on an asynchronous connection; return the adapter."""
+        """Refuse a synchronous call on an asynchronous connection. Return the adapter."""
         adapter = self._adapter
         if not isinstance(adapter, SyncAdapter):
             raise InvalidJobTypeError(
@@ -177,7 +177,7 @@ class RowWriter:
         return [JobHandle(self.client, spec.id, created=True) for spec in specs]
 
     def _insertion(self, inbox: InboxAddress | FileInbox, data: bytes, driver: object) -> Steps[int]:
-        """Write a row; return its number in a file."""
+        """Write a row. Return its number in a file."""
         if isinstance(inbox, FileInbox):
             return (yield from insertion_into_file(inbox, data, self._adapter.name, f"{self.client!r}"))
         rows = yield _insertion(inbox, data, driver)
@@ -195,7 +195,7 @@ class RowWriter:
 
 def _ring_for(number: int, adapter: SyncAdapter | AsyncAdapter, inbox: InboxAddress | FileInbox) -> None:
     """
-    Have the leader of a file look into its inbox after the commit.
+    Notify the leader of a file of new rows in its inbox, after the commit.
 
     Where the library does not tell of that, it is told now, and by the commit if possible, which row is coming.
     """
@@ -205,13 +205,13 @@ def _ring_for(number: int, adapter: SyncAdapter | AsyncAdapter, inbox: InboxAddr
 
 
 def table_of(inbox: InboxAddress) -> str:
-    """Return the name of the table as statements write it."""
+    """Return the quoted name of the table for statements."""
     return '"{}".inbox'.format(inbox.schema.replace('"', '""'))
 
 
 def _insertion(inbox: InboxAddress, data: bytes, driver: object) -> tuple[str, tuple[str | bytes, ...]]:
     """
-    Return the statement that writes a row, and its values.
+    Return the statement that inserts a row, and its values.
 
     By a connection of which it is not known where it leads, it writes none in another database than the inbox is in.
     """
@@ -224,7 +224,7 @@ def _insertion(inbox: InboxAddress, data: bytes, driver: object) -> tuple[str, t
 
 
 def _checked(spec: JobSpec) -> JobSpec:
-    """Refuse a spec without an id, and one that waits for its caller."""
+    """Refuse a spec without an id, or with a waiting caller."""
     if not spec.id:
         raise InvalidJobError(
             'ids="sequence" is not supported in a transaction, for it draws numbers from the store: '
@@ -236,7 +236,7 @@ def _checked(spec: JobSpec) -> JobSpec:
 
 
 def _note_missing(inbox: InboxAddress | FileInbox, error: Exception) -> None:
-    """Add to an error that the tables are not there, or the file is locked, what to do about it."""
+    """Add advice to an error of missing tables or a locked file."""
     if isinstance(inbox, FileInbox):
         for said, note in _NOTES.items():
             if said in str(error):

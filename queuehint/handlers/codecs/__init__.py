@@ -1,1 +1,1 @@
-"""Codecs around another codec: payloads encrypted, or kept outside the store."""
+"""Codecs around other codecs: payloads encrypted, or kept outside the store."""

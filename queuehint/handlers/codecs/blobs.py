@@ -32,7 +32,7 @@ _REFERENCE = struct.Struct(f">{len(MAGIC)}sQ32s")
 
 class BlobStore(Protocol):
     """
-    Where blobs are kept; called where a job is enqueued and on the loop of the worker, from several threads at a time.
+    The storage of blobs, called by producers and on the worker's loop, from several threads at a time.
 
     An `OSError`, such as of a file system that does not answer, fails the enqueue, or the attempt, which is tried
     again; any other error of *put*, and a `LookupError` of *get*, fails the job at once.
@@ -41,7 +41,7 @@ class BlobStore(Protocol):
     """
 
     def put(self, name: str, data: bytes) -> None:
-        """Keep bytes under a name of 64 hexadecimal digits; if they are there already, for as long again."""
+        """Keep bytes under a name of 64 hexadecimal digits. A blob that exists is kept as long as a new one."""
 
     def get(self, name: str) -> bytes:
         """
@@ -54,7 +54,7 @@ class BlobStore(Protocol):
 
 class BlobCodec:
     """
-    Keeps arguments and results that are large in a store of blobs, and a reference to them in the job.
+    Keeps large arguments and results in a store of blobs, and a reference in the job.
 
     Blobs are not deleted with their jobs: a job that is enqueued again, or a record that is exported, may name them
     too. Delete them by age.
@@ -105,7 +105,7 @@ class BlobCodec:
 
     def check_annotations(self, annotations: Mapping[str, Any]) -> None:
         """
-        Check that values of annotations can be written and read, if the codec inside can say so.
+        Check that values of annotations can be written and read, if the inner codec supports the check.
 
         Raises:
             PayloadError: one of them cannot be; *path* names it.

@@ -1,5 +1,5 @@
 """
-Blobs as files of a directory: each appears whole, and is deleted by age.
+Blobs as files of a directory. Each file appears whole, and is deleted by age.
 
 A file is named by what is in it, so many may write it at once, and one may write it while another deletes it. Deletion
 takes a file away under a name of its own first and looks at its age there: nobody can make it young any more, and one
@@ -57,7 +57,7 @@ class DirectoryStore:
 
     def put(self, name: str, data: bytes) -> None:
         """
-        Write a file, or make it young again.
+        Write a file, or renew its age.
 
         One that was written within an hour is read and compared, so a damaged one is replaced; that takes about a
         millisecond a megabyte of a local disk. An older one is written anew without a look.
@@ -93,7 +93,7 @@ class DirectoryStore:
 
     def prune(self, older_than: float | timedelta) -> int:
         """
-        Delete the files that were not written for some time, and return how many.
+        Delete the files not written for some time. Return how many were deleted.
 
         Args:
             older_than: a timedelta or seconds, up to 10 years; longer than the longest wait of a job and the retention
@@ -134,7 +134,7 @@ class DirectoryStore:
             raise
 
     def _make(self, folder: Path) -> bool:
-        """Make a folder with its parents; return whether its files are for the group too."""
+        """Make a folder with its parents. Return whether its files are for the group too."""
         missing: list[Path] = []
         above = folder
         while not above.is_dir():
@@ -158,7 +158,7 @@ def _age_s(file: Path) -> float:
 
 
 def _is_kept(file: Path, data: bytes) -> bool:
-    """Make a file that was written lately young again; return whether it holds these bytes."""
+    """Renew the age of a recent file. Return whether the file holds these bytes."""
     try:
         if _age_s(file) > REWRITTEN_AFTER_S:
             return False
@@ -176,7 +176,7 @@ def _holds(reading: IO[bytes], data: bytes) -> bool:
 
 
 def _end(away: Path, age_s: float) -> bool:
-    """Delete a file that was taken away, or bring it back if it is young; return whether it is deleted."""
+    """Delete a file that was set aside, or restore a young file. Return whether the file is deleted."""
     # Opened, for a file server says then what others have changed, and not what was known before.
     with away.open("rb") as reading:
         is_young = time.time() - os.fstat(reading.fileno()).st_mtime <= age_s
@@ -197,7 +197,7 @@ def _end(away: Path, age_s: float) -> bool:
 
 
 def _sync(folder: Path) -> None:
-    """Have the names in a folder survive a crash of the machine, where the file system can."""
+    """Make the names in a folder survive a crash of the machine, if the file system can."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -45,7 +45,7 @@ _KEY_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 class EncryptedCodec:
     """
-    Encrypts arguments and results, partial ones too; everything else of a job stays readable.
+    Encrypts arguments and results, partial results too. The other fields of a job stay readable.
 
     Paths, users, tags, keys, log lines, progress, error messages and XCom values are not encrypted: the store works
     with them, or people read them.
@@ -103,14 +103,14 @@ class EncryptedCodec:
         return f"EncryptedCodec(keys={_ids(self._ciphers)})"
 
     def dumps(self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int) -> bytes:
-        """Turn values by name into encrypted bytes; encryption adds up to 97 bytes."""
+        """Turn values by name into encrypted bytes. Encryption adds up to 97 bytes."""
         return self._encrypted(self._inner.dumps(values, annotations, bytes_max=self._room(bytes_max)))
 
     def dumps_identified(
         self, values: Mapping[str, Any], annotations: Mapping[str, Any], *, bytes_max: int
     ) -> tuple[bytes, Sequence[bytes]]:
         """
-        Turn values by name into encrypted bytes, and into digests of the plain ones under up to 4 of the keys.
+        Turn values by name into encrypted bytes, and into digests of the plain bytes under up to 4 keys.
 
         These are the key that encrypts and the last three of the others: while keys are rotated, codecs that have one
         of these in common recognise the same values.
@@ -131,7 +131,7 @@ class EncryptedCodec:
 
     def check_annotations(self, annotations: Mapping[str, Any]) -> None:
         """
-        Check that values of annotations can be written and read, if the codec inside can say so.
+        Check that values of annotations can be written and read, if the inner codec supports the check.
 
         Raises:
             PayloadError: one of them cannot be; *path* names it.

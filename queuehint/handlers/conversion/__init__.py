@@ -1,1 +1,1 @@
-"""Values of an annotation as JSON and back, and what of them a release knows."""
+"""Values of an annotation as JSON and back, and the part of them known to a release."""

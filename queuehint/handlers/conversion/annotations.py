@@ -1,4 +1,4 @@
-"""Annotations as they are written in code: resolved one by one, and taken apart."""
+"""Annotations as written in code: resolved one by one, and taken apart."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Unresolved:
 
 
 def undefined(name: str) -> str:
-    """Return what to do about a name that annotations have and the module does not, at run time."""
+    """Return advice for a name in annotations that the module lacks at run time."""
     return f"define or import {name} in its module, not in a function and not for type checkers alone"
 
 
 def resolved(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a function, each resolved by itself; `Unresolved` for one that cannot be."""
+    """Return the annotations of a function, each resolved by itself. An unresolvable annotation is `Unresolved`."""
     target: Any = inspect.unwrap(function)
     while isinstance(target, functools.partial):
         target = inspect.unwrap(target.func)
@@ -79,7 +79,7 @@ def _one(target: Any, name: str, hint: Any) -> Any:
 
 
 def text_of(hint: Any) -> str:
-    """Return an annotation as it is written."""
+    """Return an annotation as written."""
     if isinstance(hint, typing.ForwardRef):
         return hint.__forward_arg__
     return hint if isinstance(hint, str) else repr(hint).replace("typing.", "")
@@ -134,7 +134,7 @@ def is_union(annotation: Any) -> bool:
 
 
 def leaves(annotation: Any, _seen: frozenset[int] = frozenset()) -> Iterator[Any]:
-    """Give the types that an annotation is made of: those inside of generics and unions, and not of classes' fields."""
+    """Yield the types in an annotation: inside of generics and unions, and not inside of classes' fields."""
     annotation = bare(annotation)
     if id(annotation) in _seen:
         return
@@ -150,7 +150,7 @@ def leaves(annotation: Any, _seen: frozenset[int] = frozenset()) -> Iterator[Any
 
 
 def below(annotation: Any, _seen: set[int] | None = None) -> Iterator[Any]:
-    """Give the classes of an annotation, and those of their fields, each once."""
+    """Yield the classes of an annotation, and the classes of their fields, each once."""
     seen = set[int]() if _seen is None else _seen
     for leaf in leaves(annotation):
         if isinstance(leaf, type) and id(leaf) not in seen:

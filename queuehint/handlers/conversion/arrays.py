@@ -1,4 +1,4 @@
-"""Hooks for what is an array in JSON: lists, tuples, sets, deques and named tuples, each read as what it was."""
+"""Hooks for arrays in JSON: lists, tuples, sets, deques and named tuples, each read as its own type."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _MADE: dict[Any, tuple[Callable[[list[Any]], Any], tuple[type, ...]]] = {
 
 
 def is_array(annotation: Any) -> bool:
-    """Return whether an annotation is one of those, alone or with its items."""
+    """Return whether an annotation is such a type, alone or with its items."""
     return (get_origin(annotation) or annotation) in _MADE
 
 
 def writes_array(annotation: Any, converter: cattrs.Converter) -> Callable[[Any], Any]:
-    """Return a hook that writes arrays; a set by the order of its items' text, so that equal sets are the same JSON."""
+    """Return a hook that writes arrays. Sets are sorted by their items' text, so that equal sets are the same JSON."""
     origin = get_origin(annotation) or annotation
     kinds = _MADE[origin][1]
     items, fixed = _items(annotation)
@@ -57,7 +57,7 @@ def writes_array(annotation: Any, converter: cattrs.Converter) -> Callable[[Any]
 
 
 def reads_array(annotation: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
-    """Return a hook that reads arrays; a text is none."""
+    """Return a hook that reads arrays. A text is no array."""
     origin = get_origin(annotation) or annotation
     make = _MADE[origin][0]
     items, fixed = _items(annotation)
@@ -92,7 +92,7 @@ def writes_named_tuple(annotation: Any, converter: cattrs.Converter) -> Callable
 
 
 def reads_named_tuple(annotation: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
-    """Return a hook that reads named tuples; fields with a default may be missing at the end."""
+    """Return a hook that reads named tuples. Fields with a default may be missing at the end."""
     kind = get_origin(annotation) or annotation
     items = _fields(kind)
     hooks = [reader(item, converter) for item in items]
@@ -122,7 +122,7 @@ def _items(annotation: Any) -> tuple[list[Any], bool]:
 
 
 def writer(item: Any, converter: cattrs.Converter) -> Callable[[Any], Any]:
-    """Return the hook that writes an item; of a class inside of itself it is looked up when it is needed."""
+    """Return the hook that writes an item. Of a recursive class, the hook is looked up on use."""
     try:
         return converter.get_unstructure_hook(item)
     except RecursionError:  # a class inside of itself

@@ -1,4 +1,4 @@
-"""Whether annotations can be written and read at all, and why a value is not read as it was written."""
+"""Whether annotations can be written and read at all, and why a value changes between write and read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def ask_for_hooks(converter: cattrs.Converter, annotation: Any) -> str | None:
     """
-    Ask a converter for both hooks of an annotation; return what is wrong with it, None if nothing is.
+    Request both hooks of an annotation from a converter. Return the problem of the annotation, None if none.
 
     Raises:
         NameError: a class names another one that is not defined yet.
@@ -43,7 +43,7 @@ def ask_for_hooks(converter: cattrs.Converter, annotation: Any) -> str | None:
 
 
 def problem_of(error: BaseException) -> str | None:
-    """Return what is wrong with an annotation, if that is why its values cannot be written or read."""
+    """Return the problem of an annotation, if it keeps its values from being written or read."""
     if isinstance(error, AmbiguousUnionError):
         return str(error)
     if isinstance(error, StructureHandlerNotFoundError):
@@ -52,7 +52,7 @@ def problem_of(error: BaseException) -> str | None:
 
 
 def refusal_of(converter: cattrs.Converter, value: Any, annotation: Any, error: Exception) -> tuple[str, str]:
-    """Return why a value cannot be written, and where in it that is, as a path."""
+    """Return why a value cannot be written, and the path of its bad part."""
     problem = problem_of(error) or (_unknown_name(converter, annotation) if isinstance(error, NameError) else None)
     if problem is not None:
         return problem, ""
@@ -69,7 +69,7 @@ def refusal_of(converter: cattrs.Converter, value: Any, annotation: Any, error: 
 
 
 def _unknown_name(converter: cattrs.Converter, annotation: Any) -> str | None:
-    """Return which name a class of an annotation lacks; None if only the code of a hook lacks one."""
+    """Return the undefined name in a class of an annotation. Return None if only the code of a hook lacks a name."""
     try:
         ask_for_hooks(converter, annotation)
     except NameError as error:
@@ -80,7 +80,7 @@ def _unknown_name(converter: cattrs.Converter, annotation: Any) -> str | None:
 
 
 def _parts(value: Any, annotation: Any) -> Iterable[tuple[str, Any, Any]]:
-    """Give the parts of a value, each with its path and its annotation; none of a value of another kind."""
+    """Yield the parts of a value, each with its path and its annotation. A value of another kind has no parts."""
     annotation = bare(annotation)
     kind, args = get_origin(annotation) or annotation, get_args(annotation)
     if is_union(annotation):

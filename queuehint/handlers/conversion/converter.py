@@ -48,7 +48,7 @@ _SCALARS = (str, int, float, bool)
 
 def converter_for_json(is_plain: Callable[[Any], bool]) -> cattrs.Converter:
     """
-    Return a converter with hooks for more types than cattrs knows, and none for a type that it does not know.
+    Return a converter with hooks for more types than cattrs, and none for an unknown type.
 
     Args:
         is_plain: whether values of an annotation are JSON as they are.
@@ -115,7 +115,7 @@ def _nothing(value: Any, _: Any) -> None:
 
 def _writes_scalar(kind: Any) -> Callable[[Any], Any]:
     """
-    Return the hook of a type that cattrs does not know: numbers and None are JSON as they are.
+    Return the hook of a type unknown to cattrs. Numbers and None are JSON without conversion.
 
     Raises:
         StructureHandlerNotFoundError: it is another one.
@@ -130,7 +130,7 @@ def _reads_nothing(kind: Any) -> Never:
 
 
 def _scalar_of(kinds: type | tuple[type, ...]) -> Callable[[Any, Any], Any]:
-    """Return a hook for a scalar, its subclasses and the enums of them: a bool is an int, as type checkers say."""
+    """Return a hook for a scalar, its subclasses and their enums. A bool is an int, as for type checkers."""
 
     def structure(value: Any, kind: Any) -> Any:
         if issubclass(kind, Enum):

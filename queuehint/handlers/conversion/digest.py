@@ -1,5 +1,5 @@
 """
-What the handlers of a release can read, as a short text: equal for the same code, in any process.
+A short text of the types that a release's handlers can read: equal for the same code, in any process.
 
 It is made of what decides whether a job can be read exactly: names of tasks, parameters, fields and whether they may be
 missing, members of enums, literals, the code of upgrades. Modules, defaults and documentation are no part of it, nor is
@@ -33,7 +33,7 @@ _STABLE = (str, bytes, int, float, complex, bool, type(None))
 
 def digest_of(handlers: Mapping[str, Handler]) -> str:
     """
-    Return the digest of what handlers can read: 16 hexadecimal digits.
+    Return the digest of the types that handlers can read: 16 hexadecimal digits.
 
     Args:
         handlers: by the name of their task, and by its aliases.
@@ -87,7 +87,7 @@ def _annotation(annotation: Any, seen: dict[Any, int]) -> Any:
 
 
 def _parts(kind: type, seen: dict[Any, int]) -> Any:
-    """Return the members or the fields of a class; None if it has none that are known."""
+    """Return the members or the fields of a class. Return None if none are known."""
     if issubclass(kind, Enum):
         return sorted([[name, _stable(member.value)] for name, member in kind.__members__.items()])
     fields: list[list[Any]] = []
@@ -119,7 +119,7 @@ def _parts(kind: type, seen: dict[Any, int]) -> Any:
 
 
 def _hints(kind: type) -> dict[str, Any]:
-    """Return the annotations of a class; as they are written, if one of them cannot be resolved."""
+    """Return the annotations of a class, unresolved if one of them cannot be resolved."""
     try:
         return typing.get_type_hints(kind, include_extras=True)
     except Exception:  # noqa: BLE001 - a name that exists for type checkers only
@@ -127,7 +127,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _stable(value: Any) -> str:
-    """Return a value as text; by its type alone where its text may differ from process to process."""
+    """Return a value as text, by its type alone where its text may differ between processes."""
     if isinstance(value, Enum):
         return f"{type(value).__qualname__}.{value.name}={_stable(value.value)}"
     if isinstance(value, (tuple, list)):
@@ -142,7 +142,7 @@ def _stable(value: Any) -> str:
 
 
 def _code(function: Callable[..., Any]) -> Any:
-    """Return what a function does, as JSON: its code, without the places of its lines."""
+    """Return the code of a function as JSON, without line numbers."""
     function = inspect.unwrap(function)
     while isinstance(function, (functools.partial, types.MethodType)):
         function = function.func if isinstance(function, functools.partial) else function.__func__

@@ -1,5 +1,5 @@
 """
-Types of pydantic, unions of them and what is `Annotated` around them: written and read by a `TypeAdapter`, as JSON.
+Types of pydantic, their unions and `Annotated` forms: written and read by a `TypeAdapter`, as JSON.
 
 A model reads what it knows and drops other fields, unless its class says otherwise. A job of a later release would so
 be run without a part of its data: what a class would drop is found here, beside the validation. A class that sets
@@ -136,7 +136,7 @@ def _at(data: Any, place: tuple[Any, ...]) -> Any:
 
 
 def _unknown_fields(annotation: Any, data: Any) -> Iterator[str]:
-    """Give the classes in an annotation that would drop fields of JSON; of a union, if each of its classes would."""
+    """Yield the classes in an annotation that would drop fields of JSON. In a union, all its classes would."""
     annotation = bare(annotation)
     if isinstance(data, dict):
         if _is_model(annotation) or hasattr(annotation, "__is_pydantic_dataclass__") or _is_record(annotation):
@@ -165,7 +165,7 @@ def _is_record(kind: Any) -> bool:
 
 
 def _fields(kind: Any) -> dict[str, Any] | None:
-    """Return the fields of a class, with what pydantic knows of them; None if the class reads its data itself."""
+    """Return the fields of a class with pydantic's facts. Return None if the class reads its data itself."""
     if _reads_itself(kind):
         return None
     fields = getattr(kind, "model_fields" if _is_model(kind) else "__pydantic_fields__", None)
@@ -208,7 +208,7 @@ def _is_root(kind: Any) -> bool:
 
 
 def _read_early(kind: Any) -> set[str]:
-    """Return the names of the fields that have a validator which gets the JSON."""
+    """Return the names of the fields with a validator that gets the JSON."""
     decorators = getattr(kind, "__pydantic_decorators__", None)
     validators = getattr(decorators, "field_validators", {}).values()
     return {name for each in validators if each.info.mode in _EARLY for name in each.info.fields}
@@ -248,7 +248,7 @@ def _may_be(kind: Any, data: Any) -> bool:
 
 def advice(annotation: Any, found: str) -> str:
     """
-    Return what of the models of an annotation cannot be read back as it is written, and what to do about it.
+    Return which models of an annotation cannot be read back as written, with advice.
 
     Args:
         found: the path where a value differs, or what its reader says; a field that is not named there is no cause.

@@ -1,4 +1,4 @@
-"""Hooks for what is an object in JSON and no class: dictionaries with keys of any type that has a text, TypedDicts."""
+"""Hooks for objects in JSON other than classes: dictionaries with keys of any type with a text, TypedDicts."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _MADE: dict[Any, Any] = {
 
 
 def is_mapping(annotation: Any) -> bool:
-    """Return whether an annotation is one of those, alone or with its keys and items."""
+    """Return whether an annotation is such a type, alone or with its keys and items."""
     return (get_origin(annotation) or annotation) in _MADE
 
 
 def writes_mapping(annotation: Any, converter: cattrs.Converter) -> Callable[[Any], Any]:
-    """Return a hook that writes dictionaries; a number as a key is written as its text."""
+    """Return a hook that writes dictionaries. A number as a key is written as its text."""
     key_kind, item_kind = _kinds(annotation)
     kind = get_origin(annotation) or annotation
     _check_keys(key_kind)
@@ -120,7 +120,7 @@ def _text(key: Any) -> str:
 
 def _number(text: str) -> int | float:
     """
-    Return the number that a key is the text of.
+    Return the number whose text is a key.
 
     Raises:
         ValueError: it is not written as numbers are.
@@ -153,7 +153,7 @@ def writes_typed_dict(annotation: Any, converter: cattrs.Converter) -> Callable[
 
 
 def reads_typed_dict(annotation: Any, converter: cattrs.Converter) -> Callable[[Any, Any], Any]:
-    """Return a hook that reads TypedDicts; a key that they do not have is of a later release."""
+    """Return a hook that reads TypedDicts. An unknown key is of a later release."""
     fields = _fields(annotation)
     hooks = {name: reader(hint, converter) for name, (hint, _) in fields.items()}
     required = [name for name, (_, is_needed) in fields.items() if is_needed]
@@ -182,6 +182,6 @@ def reads_typed_dict(annotation: Any, converter: cattrs.Converter) -> Callable[[
 
 
 def _fields(annotation: Any) -> dict[str, tuple[Any, bool]]:
-    """Return the annotation of each key, and whether it has to be there."""
+    """Return the annotation of each key, and whether the key is required."""
     kind = get_origin(annotation) or annotation
     return {name: (hint, is_key_required(kind, name)) for name, hint in typed_dict_hints(kind).items()}

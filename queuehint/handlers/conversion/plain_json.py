@@ -1,5 +1,5 @@
 """
-Plain JSON: values that are JSON as they are, written and read, and checked before either.
+Plain JSON: values that need no conversion, written, read, and checked before both.
 
 The parts of a refused value are named by JSON paths.
 """

@@ -1,5 +1,5 @@
 """
-Whether a value that was read is the one that was written: equal, and of the same types all the way down.
+Whether a value is read as it was written: equal, and of the same types all the way down.
 
 Two differences are allowed, as JSON has one kind of arrays and of text: a tuple that is given for a list is read as a
 list, and a subclass of str, int or float that is given for its base is read as the base.
@@ -31,7 +31,7 @@ _MISSING = object()
 
 def difference(given: Any, read: Any, path: str = "") -> str | None:
     """
-    Return where a value that was read differs from the one that was given, as a path; None if it is the same.
+    Return the path at which a value differs from its original after reading. Return None without a difference.
 
     An object whose class neither tells its fields nor defines ``==`` is taken for the same.
     """
@@ -90,12 +90,12 @@ def _of_mapping(given: Mapping[Any, Any], read: Mapping[Any, Any], path: str) ->
 
 
 def step_to(key: Any) -> str:
-    """Return the path of an item by its key; a key that is no name may be a value nobody should see."""
+    """Return the path of an item by its key. A key that is no name is hidden, as it may be a secret value."""
     return f".{key}" if isinstance(key, str) and len(key) <= 80 and key.isidentifier() else "[…]"
 
 
 def _names(kind: Any, given: Any) -> tuple[str, ...] | None:
-    """Return the names of the attributes that make two objects of a class equal; None if it does not tell."""
+    """Return the names of the attributes that a class compares. Return None if they are unknown."""
     names = _fields(kind)
     if names is not None and hasattr(kind, "model_config"):
         for each in ("__pydantic_extra__", "__pydantic_private__"):
@@ -127,7 +127,7 @@ def _compares(kind: Any) -> bool:
 
 
 def _says_equal(kind: Any) -> bool:
-    """Return whether a class has an ``==`` of its own, and not one that was made from its fields."""
+    """Return whether a class defines its own ``==``, not generated from its fields."""
     if attrs.has(kind) and any(field.eq_key is not None for field in attrs.fields(kind)):
         return True
     if not _compares(kind) or kind.__eq__.__module__ == "pydantic.main":

@@ -1,5 +1,5 @@
 """
-Unions: their members are told apart by what they are in JSON, and by nothing else.
+Unions: the JSON form of a value is all that selects its member.
 
 Each member has a form: null, a number, text of a grammar (a date, a UUID), text or numbers of a set (an enum), an
 array, an object with certain keys. Members whose forms have a value in common are refused when the task is declared:
@@ -77,7 +77,7 @@ class Shape:
     marks: dict[str, tuple[Any, ...]]
 
     def fits(self, data: dict[str, Any]) -> bool:
-        """Return whether an object may be one of the class."""
+        """Return whether an object may be of the class."""
         return self.required <= data.keys() <= self.allowed and self.is_marked(data)
 
     def is_marked(self, data: dict[str, Any]) -> bool:
@@ -85,7 +85,7 @@ class Shape:
         return all(data.get(key, values[0]) in values for key, values in self.marks.items())
 
     def is_apart_from(self, other: Shape) -> bool:
-        """Return whether no object of the one is one of the other."""
+        """Return whether the two classes have no object in common."""
         for key in self.marks.keys() & other.marks.keys():
             if not set(self.marks[key]) & set(other.marks[key]):
                 return True
@@ -95,7 +95,7 @@ class Shape:
 @attrs.frozen
 class Form:
     """
-    What a member is in JSON.
+    The JSON form of a member.
 
     Args:
         member: the annotation.
@@ -139,7 +139,7 @@ class Form:
 
 
 def form_of(member: Any) -> Form:
-    """Return what values of an annotation are in JSON."""
+    """Return the JSON form of an annotation's values."""
     kind = bare(member)
     origin = get_origin(kind) or kind
     if origin is Literal:
@@ -175,7 +175,7 @@ def form_of(member: Any) -> Form:
 
 
 def forms_of(annotation: Any) -> list[Form]:
-    """Return what values of an annotation are in JSON; of a union, of each of its members."""
+    """Return the JSON forms of an annotation's values: for a union, the form of each member."""
     return [form_of(member) for member in (_members(annotation) if is_union(bare(annotation)) else [annotation])]
 
 
@@ -246,7 +246,7 @@ class Union:
 
     def write(self, value: Any) -> Any:
         """
-        Return a value as the JSON of the member that it is of.
+        Return a value as the JSON of its member.
 
         Raises:
             TypeError: it is of none.
@@ -261,7 +261,7 @@ class Union:
         raise TypeError
 
     def _of(self, value: Any) -> Form | None:
-        """Return the form that is not plain and that a value is of; by its very class first."""
+        """Return the form of a value that is not plain. Its exact class takes precedence."""
         exact = [form for form in self._odd if _runtime(form.member) is type(value)]
         if not exact and not (type(value) in _KIND_OF and any(form.fits(value) for form in self._plain)):
             exact = [form for form in self._odd if _is_instance(value, form)]
@@ -297,7 +297,7 @@ class Union:
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """Give the members of a union and of those in it."""
+    """Yield the members of a union, including the members of inner unions."""
     for member in get_args(bare(annotation)):
         inner = bare(member)
         if is_union(inner):

@@ -1,4 +1,4 @@
-"""The part of a job's context that takes room of limits."""
+"""The part of a job's context that takes permits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class HeldPermit(Protocol):
-    """What a permit is while it is held: a `Hold`."""
+    """A permit while held: a `Hold`."""
 
     id: str
     """The id of the job that stands for it."""
@@ -22,24 +22,24 @@ class HeldPermit(Protocol):
 
     @property
     def lost(self) -> bool:
-        """True once another job may have it."""
+        """True once another job may have the room."""
 
     async def wait_lost(self) -> None:
         """Return once `lost` is true."""
 
     def wait_lost_sync(self, timeout: float | timedelta | None = None) -> bool:
-        """Wait until `lost` is true, for another thread than the block's; return whether it is after *timeout*."""
+        """Wait until `lost` is true, on another thread than the block's. Return False after *timeout*."""
 
 
 class JobPermits:
-    """What a `JobContext` has for permits."""
+    """The part of `JobContext` for permits."""
 
     _host: Any
     _grant: Any
 
     @property
     def priority(self) -> int:
-        """The priority of the job, which its permits have too."""
+        """The priority of the job and its permits."""
         priority: int = self._grant.spec.priority
         return priority
 
@@ -74,6 +74,6 @@ class JobPermits:
         return held
 
     def is_in_store_of(self, scheduler: Any) -> bool:
-        """Return whether the store of this job is that of a scheduler."""
+        """Return whether this job and a scheduler have the same store."""
         own = self._host.scheduler
         return own is scheduler or (own is not None and own.backend.identity == scheduler.backend.identity)

@@ -1,4 +1,4 @@
-"""Waits of a running job for signals: it leaves its worker and its place, and is run again once a signal is there."""
+"""Waits of a running job for signals: the job leaves its worker and place, and runs again once a signal is given."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RESULT_OF_ANY: Final = {"result": Any}
 
 
 class JobWaits:
-    """What a `JobContext` has for signals."""
+    """The part of `JobContext` for signals."""
 
     _host: Any
 
@@ -41,7 +41,7 @@ class JobWaits:
 
     def wait(self, name: str, *, timeout: float | timedelta | None = None) -> Coroutine[Any, Any, Any]:
         """
-        Wait for a signal, and return its data.
+        Wait for a signal. Return its data.
 
         If it was given before, its data is returned at once. Else this attempt ends here, by an exception that is no
         `Exception`: the job is DEFERRED, holds neither a worker nor a place, and the attempt does not count. When the
@@ -78,7 +78,7 @@ class JobWaits:
         return wait_spec(check_signal_name(name), self.id, timeout_ms).check()
 
     def _come_to(self, spec: JobSpec, state: JobState, data: bytes | None, cause: str | None) -> Any:
-        """Return the data that a wait has come to, or leave until it is over."""
+        """Return the data of an ended wait, or leave until the wait has ended."""
         if state not in OVER:
             self._leave(spec.id)
         if state is not JobState.FINISHED:
@@ -86,7 +86,7 @@ class JobWaits:
         return None if data is None else self._host.codec.loads(data, _RESULT_OF_ANY).get("result")
 
     async def _ask_wait(self, spec: JobSpec) -> WaitState:
-        """Return what a wait of this job has come to; it begins where there is none."""
+        """Return the state of a wait of this job. Begin the wait if there is none."""
         found: WaitState = await self._host.scheduler.ask_wait(spec, (self.id, self.token))
         return found
 
@@ -97,4 +97,4 @@ class JobWaits:
 
     @abstractmethod
     def _leave(self, job_id: str) -> NoReturn:
-        """End this attempt until a job is over."""
+        """End this attempt until a job has ended."""

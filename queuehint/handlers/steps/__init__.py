@@ -1,5 +1,5 @@
 """
-Steps of a running job: calls whose results are stored, and that later attempts of the job do not make again.
+Steps of a running job: calls whose results are stored, and are not repeated by later attempts.
 
 A step counts once its result is stored. So of the steps of a job only those under way when an attempt ends are made
 again: each is made at least once, and never after its result was stored. Only the holder of the newest grant stores a

@@ -30,7 +30,7 @@ _FIRST: Final = threading.Lock()
 
 
 class StepHost(Protocol):
-    """The worker as steps see it."""
+    """The worker as seen by steps."""
 
     @property
     def codec(self) -> Codec:
@@ -38,7 +38,7 @@ class StepHost(Protocol):
 
     async def store_step(self, job_id: str, token: int, step: Step) -> tuple[int, bytes | None]:
         """
-        Store the result of a step, unless one of its name is stored.
+        Store the result of a step, unless a result of its name is stored.
 
         Returns:
             When it was stored, and the result that is stored if it was before.
@@ -53,10 +53,10 @@ class StepHost(Protocol):
         """Like `store_step`, for code without a loop."""
 
     async def run_plain(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a plain function, in a thread; return when it has ended."""
+        """Run a plain function in a thread. Return when the function has ended."""
 
     def around_step(self, context: Any, name: str) -> AbstractContextManager[Any]:
-        """Return what a step of a job runs in, such as a span."""
+        """Return the context manager around a step of a job, such as a span."""
 
 
 class JobSteps:
@@ -81,7 +81,7 @@ class JobSteps:
     ) -> Coroutine[Any, Any, T]: ...
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         """
-        Make a step: return its stored result, or call a function, store what it returns, and return that.
+        Return the stored result of a step, or call a function and store its result.
 
         A later attempt gets the stored result, converted by the function's return annotation as results of jobs are,
         and the function is not called. A step counts once it is stored: one that was under way when an attempt ended
@@ -131,7 +131,7 @@ class JobSteps:
 
     def step_sync(self, name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """
-        Like `step`, for plain handlers, also those with ``process=True``: the function is plain, and is called here.
+        Like `step`, for plain handlers, ``process=True`` too. The function is plain, and is called here.
 
         In an asynchronous handler it would block the loop.
 
@@ -179,7 +179,7 @@ class JobSteps:
 
 
 def check_loop(name: str) -> None:
-    """Check that a coroutine can be awaited here: in a plain handler nothing would come of it."""
+    """Check that a coroutine can be awaited here, which a plain handler cannot do."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

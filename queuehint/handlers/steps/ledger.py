@@ -43,7 +43,7 @@ class StepLedger:
 
     def begin(self, name: str) -> bytes | None:
         """
-        Note a call; return the stored result, None if the step has to be made.
+        Record a call. Return the stored result, None if the step has to be made.
 
         Raises:
             HandlerError: this attempt has called a step of that name.
@@ -75,13 +75,13 @@ class StepLedger:
             self._sizes[name] += len(result)
 
     def give_up(self, name: str) -> None:
-        """Forget a call that has failed: it may be made again."""
+        """Forget a failed call, which may be repeated."""
         with self._lock:
             self._called.discard(name)
             if name not in self._stored:
                 self._sizes.pop(name, None)
 
     def keep(self, name: str, at_ms: int, result: bytes) -> None:
-        """Note that the result of a step is stored."""
+        """Record that the result of a step is stored."""
         with self._lock:
             self._stored[name] = at_ms, result

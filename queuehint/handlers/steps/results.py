@@ -1,4 +1,4 @@
-"""Results of steps as bytes and back, by what the function of the step is annotated to return."""
+"""Results of steps as bytes and back, by the return annotation of the step's function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RESULT: Final = "result"
 
 def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
     """
-    Return the annotation of what a function returns, as codecs take it; one object for equal annotations.
+    Return the return annotation of a function in the form of codecs. Equal annotations are one object.
 
     Raises:
         PayloadError: it cannot be resolved.
@@ -46,7 +46,7 @@ def _of_result(annotation: Any, _text: str) -> dict[str, Any]:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether a function is asynchronous, or an object whose call is."""
+    """Return whether a function, or the call of an object, is asynchronous."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 

@@ -1,1 +1,1 @@
-"""What plain code holds: places and permits."""
+"""Places and permits for plain code."""

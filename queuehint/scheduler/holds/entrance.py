@@ -1,5 +1,5 @@
 """
-Exclusive sections and permits for plain code: a job without a handler that only its caller may start.
+Exclusive sections and permits for plain code: a job without a handler that no worker but its caller may start.
 
 The job goes to a pool of its own, so that no worker can claim it, and carries a presence lease from the moment it
 waits: if the caller dies, waiting or holding, the job is CANCELED (``waiter_lost``) and what it held is free.
@@ -40,7 +40,7 @@ logger = logging.getLogger("queuehint.exclusive")
 
 
 class _Entrance(abc.ABC):
-    """The steps to wait for a place, keep it and leave it; their driver renews, on a loop or in a thread."""
+    """The steps to wait for a place, hold and release it. The driver renews the lease, on a loop or in a thread."""
 
     def __init__(self, backend: Backend, asked: Asked) -> None:
         self._backend = backend
@@ -98,7 +98,7 @@ class _Entrance(abc.ABC):
 
     @staticmethod
     def _give_up(request: Request) -> Steps[None]:
-        """Cancel the job that stands for a caller that does not wait any more."""
+        """Cancel the job of a caller that has stopped waiting."""
         with contextlib.suppress(BackendError):  # it must not take the place of what is being raised
             reply = yield Cancel((request.id,), "the caller gave up")
             if reply.verdicts[0][0] is not Verdict.REQUESTED:
@@ -127,12 +127,12 @@ class _Entrance(abc.ABC):
 
     @abc.abstractmethod
     def _end_renewing(self) -> None:
-        """Renew it no more."""
+        """Stop the renewals."""
 
 
 @contextlib.contextmanager
 def _failures_said(request: Request) -> Iterator[None]:
-    """Log a renewal that fails: the next one may go through; if none does, the place is lost in time."""
+    """Log a failed renewal: the next renewal may succeed, and otherwise the lease expires."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - as above
@@ -143,7 +143,7 @@ def _failures_said(request: Request) -> Iterator[None]:
 
 class Exclusive(_Entrance):
     """
-    ``async with`` holds the place; entering waits for it. It may be entered again once it was left.
+    ``async with`` holds the place, and entering waits for its turn. Once left, the section may be entered again.
 
     Raises:
         InvalidJobError: on entering, if it is held or waited for already: each `async with` takes one of its own.
@@ -188,7 +188,7 @@ class Exclusive(_Entrance):
 
 class Permit(Exclusive):
     """
-    ``async with`` holds room of limits; entering waits for it. It may be entered again once it was left.
+    ``async with`` holds room of limits, and entering waits for room. Once left, the permit may be entered again.
 
     Raises:
         InvalidJobError: on entering, if it is held or waited for already: each `async with` takes one of its own; or if
@@ -203,7 +203,7 @@ class Permit(Exclusive):
 
 
 class ExclusiveSync(_Entrance):
-    """``with`` holds the place, for code without a loop; raises as `Exclusive`."""
+    """``with`` holds the place, for code without a loop. Raises as `Exclusive`."""
 
     _done: threading.Event | None = None
 
@@ -244,4 +244,4 @@ class ExclusiveSync(_Entrance):
 
 
 class PermitSync(ExclusiveSync):
-    """``with`` holds room of limits, for code without a loop; raises as `Permit`."""
+    """``with`` holds room of limits, for code without a loop. Raises as `Permit`."""

@@ -1,4 +1,4 @@
-"""What plain code holds, a place or a permit, by its own clock."""
+"""A place or permit that plain code holds, by its own clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class Hold:
     """
-    What plain code holds: a place, or a permit.
+    A place or permit that plain code holds.
 
     Args:
         id: the id of the job that stands for it.
@@ -39,7 +39,7 @@ class Hold:
     @property
     def lost(self) -> bool:
         """
-        True once another job may have it.
+        True once another job may have the place or the room.
 
         The store refused a renewal, or none went through until a tenth of the lease (at least 0.5 s) before its end, by
         this machine's monotonic clock. It never becomes false again.
@@ -47,7 +47,7 @@ class Hold:
         return now_s() >= self._until_s
 
     async def wait_lost(self) -> None:
-        """Return once `lost` is true; cancel it where the block is left."""
+        """Return once `lost` is true. Cancel this wait before the block is left."""
         loop = asyncio.get_running_loop()
         news = asyncio.Event()
 
@@ -62,7 +62,7 @@ class Hold:
                     await asyncio.wait_for(news.wait(), self._left_s())
 
     def wait_lost_sync(self, timeout: float | timedelta | None = None) -> bool:
-        """Wait until `lost` is true, for another thread than the block's; return whether it is after *timeout*."""
+        """Wait until `lost` is true, on another thread than the block's. Return False after *timeout*."""
         end_s = math.inf if timeout is None else now_s() + check_duration(timeout, parameter="timeout") / 1000
         news = threading.Event()
         with self._woken(news.set):
@@ -75,7 +75,7 @@ class Hold:
         return self.lost
 
     def extend(self, until_s: float) -> None:
-        """Record a renewal; a late one changes nothing."""
+        """Record a renewal. A late renewal has no effect."""
         with self._lock:
             if not self.lost:
                 self._until_s = max(self._until_s, until_s)
@@ -89,7 +89,7 @@ class Hold:
             wake()
 
     def _left_s(self) -> float | None:
-        """Return how long it lasts; None if only the store can end it."""
+        """Return the remaining time of the lease. Return None if only the store can end the lease."""
         return None if self._until_s == math.inf else max(0.0, self._until_s - now_s())
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The part of a scheduler by which plain code holds places, and room of limits."""
+"""The part of a scheduler by which plain code holds places and permits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Holding(Hosting):
-    """Places and permits for code that is no job, and permits for code of handlers."""
+    """Places and permits for code outside of jobs, and permits for code of handlers."""
 
     def exclusive(
         self,
@@ -59,7 +59,7 @@ class Holding(Hosting):
         timeout: float | timedelta | None = None,
         user: str | None = None,
     ) -> ExclusiveSync:
-        """Like `exclusive`, a plain context manager; also refused on the thread of this scheduler's workers' loop."""
+        """Like `exclusive`, a plain context manager. Also refused on the thread of this scheduler's workers' loop."""
 
         def refuse() -> None:
             refuse_to_wait("exclusive_sync()")
@@ -112,12 +112,12 @@ class Holding(Hosting):
         timeout: float | timedelta | None = None,
         user: str | None = None,
     ) -> PermitSync:
-        """Like `permit`, a plain context manager; refused on the thread of this scheduler's workers' loop."""
+        """Like `permit`, a plain context manager. Refused on the thread of this scheduler's workers' loop."""
         refuse = self._refuse_to_block_for_permit
         return PermitSync(self.backend, self._permit(path, cost, timeout, user, refuse, handler_of_caller()))
 
     def permit_of(self, job: JobContext, path: Any, cost: Any, timeout: Any) -> Permit:
-        """Return the permit that a job asks for, also in code that is not known to be its handler's."""
+        """Return the permit that a job requests, also in code outside of its handler's context."""
         return Permit(self.backend, self._permit(path, cost, timeout, None, lambda: None, job))
 
     def permit_of_sync(self, job: JobContext, path: Any, cost: Any, timeout: Any) -> PermitSync:

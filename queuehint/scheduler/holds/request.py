@@ -1,4 +1,4 @@
-"""What a caller asks to hold, and the job that stands for it: the operations to send, and what their replies mean."""
+"""The request of a caller for a place or permit, and its job: the operations to send, and the handling of replies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OF_PERMITS: Final = Policy(max_attempts=1, max_losses=1, retention_ms=10_000)
 @attrs.frozen(kw_only=True)
 class Asked:
     """
-    What a caller asks to hold.
+    A caller's request for a place or a permit.
 
     Args:
         claims: of an exclusive section one with a place, of a permit one without.
@@ -60,12 +60,12 @@ class Asked:
 
     @property
     def task(self) -> str:
-        """The task of the job that stands for it."""
+        """The task of the job that represents the caller."""
         return PERMIT_TASK if self.is_permit else EXCLUSIVE_TASK
 
     @property
     def policy(self) -> Policy:
-        """The policy of that job."""
+        """The policy of the job that represents the caller."""
         policy = _OF_PERMITS if self.is_permit else _OF_PLACES
         return policy if self.cost == 1 else attrs.evolve(policy, cost=self.cost)
 
@@ -102,34 +102,34 @@ class Request:
         )
 
     def enqueue(self) -> Enqueue:
-        """Return its submission; one of a permit is refused if the job or hold of its caller is lost."""
+        """Return the submission of the job. That of a permit is refused if the job or hold of its caller is lost."""
         owner = self.owner if self.asked.is_permit else None
         return Enqueue((self.spec,), None, None if owner is None else (owner.job_id, owner.token))
 
     @property
     def renewal_s(self) -> float:
-        """How long after one renewal the next one is due."""
+        """The time between two renewals."""
         return self.lease_ms / 3000
 
     def claim(self) -> Exchange:
-        """Return what asks for the job, whose token comes with it."""
+        """Return the exchange that claims the job. The reply has its token."""
         return Exchange(self.pools[0], (), self.pools, 1, self.lease_ms)
 
     def leases(self) -> tuple[tuple[str, int], ...]:
-        """Return its id and token: of its presence while it waits, then of its lease."""
+        """Return the id and token to renew: of the presence while the caller waits, then of the lease."""
         return ((self.id, self.token),)
 
     def renew(self) -> Renew:
-        """Return what renews that lease."""
+        """Return the operation that renews the presence or the lease."""
         return Renew(self.leases(), self.lease_ms)
 
     def until_s(self, sent_s: float) -> float:
-        """Return the earliest expiry of a lease that is requested at that time."""
+        """Return the earliest expiry of a lease requested at that time."""
         lease_s = self.lease_ms / 1000
         return math.inf if self._is_kept else sent_s + lease_s - margin_s(lease_s)
 
     def granted(self, grants: tuple[Grant, ...], sent_s: float) -> Hold | None:
-        """Return what is held, if the store has granted it to a claim that was sent at that time."""
+        """Return the hold if the store has granted a claim that was sent at that time, else None."""
         if not grants:
             return None
         self.token = grants[0].token
@@ -137,7 +137,7 @@ class Request:
         return self.hold
 
     def settle(self, kind: OutcomeKind = OutcomeKind.FINISHED) -> Exchange:
-        """Return what gives it back."""
+        """Return the exchange that settles the job."""
         self.is_left = True
         if self.hold is not None:
             self.hold.extend(math.inf)
@@ -145,12 +145,12 @@ class Request:
         return Exchange(self.pools[0], (outcome,), self.pools, 0, self.lease_ms)
 
     def settled(self, verdicts: tuple[Verdict, ...], *, raising: bool) -> None:
-        """Raise if it was lost before it was given back, unless the block raises itself."""
+        """Raise if the lease was lost before the settlement, unless the block raises itself."""
         if verdicts[0] is Verdict.LOST and not raising:
             raise LeaseLostError(self.id, self.token)
 
     def judge_renewal(self, renew: Renew, verdicts: tuple[Verdict, ...], sent_s: float) -> None:
-        """Take in what has become of a renewal that was sent at that time."""
+        """Process the verdict on a renewal that was sent at that time."""
         # One of other leases was for the time before the grant.
         if self.hold is None or self.is_left or renew.leases != self.leases():
             return
@@ -160,7 +160,7 @@ class Request:
             self.hold.extend(self.until_s(sent_s))
 
     def is_held(self) -> bool:
-        """Return whether the block holds the place now, as far as is known here."""
+        """Return whether the block holds the place now, as far as this process knows."""
         return self.hold is not None and not self.is_left and not self.hold.lost
 
     def check_owner(self) -> None:
@@ -174,7 +174,7 @@ class Request:
             raise JobCanceledError(self.id, record.cause if record is not None else None)
 
     def pause_s(self) -> float:
-        """Return how long to wait for a wake-up; raise when the time given is over."""
+        """Return how long to wait for a wake-up. Raise at the end of the timeout."""
         if self._deadline is None or self.timeout_ms is None:
             return min(self.renewal_s, WAIT_CEILING_S)
         left_s = self._deadline - time.monotonic()
@@ -186,6 +186,6 @@ class Request:
         return min(left_s, self.renewal_s, WAIT_CEILING_S)
 
     def renewal(self) -> Steps[None]:
-        """Renew it."""
+        """Renew the presence or the lease."""
         renew, sent_s = self.renew(), now_s()
         self.judge_renewal(renew, (yield renew).verdicts, sent_s)

@@ -1,1 +1,1 @@
-"""Records of jobs: listings, questions, exports."""
+"""Records of jobs: listings, queries, exports."""

@@ -1,4 +1,4 @@
-"""Commands on all jobs that pass a filter, page by page: read a page, apply the command, read the next one."""
+"""Commands on all jobs that pass a filter, page by page: read a page, apply the command, read the next page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REACHED = (Verdict.DONE, Verdict.REQUESTED)
 
 def check_choice_of_jobs(call: str, ids: object, every: object, limit: object, given: Filter) -> None:
     """
-    Check that exactly one way is used to say which jobs are meant: ids, a filter, or all of them.
+    Check that jobs are selected in exactly one way: by ids, by a filter, or all.
 
     Raises:
         InvalidJobTypeError: none or two are, or *limit* goes with ids.
@@ -33,7 +33,7 @@ def check_choice_of_jobs(call: str, ids: object, every: object, limit: object, g
 
 def checked_filter(call: str, given: Filter, states: tuple[JobState, ...], *, every: bool) -> RecordFilter:
     """
-    Return a filter of jobs in these states, or in those of them that *given* says.
+    Return a filter of jobs in these states. *given* may select some of the states.
 
     Raises:
         InvalidJobTypeError: no condition is left of the filter, because all of it is None.
@@ -51,7 +51,7 @@ def order_all(
     is_meant: Callable[[JobRecord], bool] | None = None,
 ) -> Steps[int]:
     """
-    Order something of up to *limit* jobs that fit, the first of the listing; return how many it reached.
+    Apply a command to the first *limit* jobs that fit. Return how many jobs the command reached.
 
     They go by the order of enqueue. A path is listed in another order, so all of its jobs are chosen first.
     A job that is in another state by then is passed over.

@@ -60,7 +60,7 @@ def read_cursor(cursor: object, asked: RecordFilter, *, newest_first: bool = Fal
 
 
 def _unpacked(cursor: str) -> bytes:
-    """Return the bytes of a cursor, none if it is not well formed."""
+    """Return the bytes of a cursor. Empty for a malformed cursor."""
     if len(cursor) > _LENGTH_MAX or not _FORM.fullmatch(cursor):
         return b""
     try:

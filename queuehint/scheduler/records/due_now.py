@@ -1,4 +1,4 @@
-"""Make jobs due now that wait for a time."""
+"""Make waiting jobs due now."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DueNow(Restraints):
         self, place: Any = None, /, *, ids: Any = None, all: bool = False, limit: int | None = None, **part: Any
     ) -> list[bool] | int:
         """
-        Make jobs due that wait for a time: a delay, a debounce, a back-off, a snooze, the next try of an unknown task.
+        Make waiting jobs due: a delay, a debounce, a back-off, a snooze or the retry of an unknown task ends.
 
         Each goes on as if its time had come by itself: with the number that it has and the place that it has kept, or
         else behind all that have a place by now; when its other dependencies are over; where nothing is paused.

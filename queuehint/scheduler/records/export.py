@@ -1,5 +1,5 @@
 """
-Records as JSON: one object a record, every field, readable without queuehint; or the fields people ask for as CSV.
+Records as JSON, an object for each record with every field, or as CSV with selected fields.
 
 Times are ISO 8601 in UTC and end in ``_at``, durations are ms and end in ``_ms``. Payloads that only their codec can
 read are base64, and named so: ``arguments_base64``, ``result_base64``.
@@ -89,7 +89,7 @@ class Export:
 
 
 def as_line(record: JobRecord) -> str:
-    r"""Return a record as one line of ASCII, with its ``\n``; see `as_json`."""
+    r"""Return a record as one line of ASCII, with its ``\n``. See `as_json`."""
     return json.dumps(as_json(record), allow_nan=False, separators=(",", ":")) + "\n"
 
 
@@ -156,7 +156,7 @@ def as_row(record: JobRecord) -> list[str]:
 
 def _cell(value: str | int | None) -> str:
     r"""
-    Return the text of a cell, which no spreadsheet takes for a formula, and in which no terminal finds a command.
+    Return the text of a cell, safe from spreadsheet formulas and terminal commands.
 
     >>> _cell("=1+1"), _cell("'a"), _cell("-5.5"), _cell("a\x1b[2J"), _cell(None)
     ("'=1+1", "''a", '-5.5', 'a\\x1b[2J', '')

@@ -55,7 +55,7 @@ _STATES = tuple([str(state) for state in JobState])
 
 class Part(TypedDict, total=False):
     """
-    Which jobs, whatever their states; all that is given has to fit, None is as good as nothing.
+    A selection of jobs, whatever their states. A job has to fit all that is given; None selects every job.
 
     Args:
         service, user, task, pool: of the job.
@@ -82,7 +82,7 @@ class Part(TypedDict, total=False):
 
 class Filter(Part, total=False):
     """
-    Which records: a `Part` of the jobs, and their states.
+    A selection of records: a `Part` of the jobs, and their states.
 
     Args:
         state: one, or several of which one has to fit.
@@ -150,7 +150,7 @@ class RecordPage(Sequence[JobRecord]):
 
 def asked_for(given: Filter) -> RecordFilter:
     """
-    Return a filter as the store takes it.
+    Return a filter in the form of the store.
 
     Raises:
         InvalidJobError, InvalidJobTypeError, InvalidHintError: naming the parameter.
@@ -179,7 +179,7 @@ def _states(value: object) -> tuple[JobState, ...]:
 
 
 def named(**given: object) -> str:
-    """Check a name that has to be given."""
+    """Check a required name."""
     ((name, value),) = given.items()
     return check_name(value, parameter=name)
 
@@ -225,7 +225,7 @@ def get(client: Client, job: object) -> Steps[JobRecord]:
 
 
 def list_by_ids(client: Client, ids: object) -> Steps[Sequence[JobRecord]]:
-    """Read those records that are there."""
+    """Read the records that exist."""
     reply = yield Get(_ids(client, ids))
     return [record for record in reply.records if record is not None]
 
@@ -233,7 +233,7 @@ def list_by_ids(client: Client, ids: object) -> Steps[Sequence[JobRecord]]:
 def list_page(
     asked: RecordFilter, newest_first: object, limit: object, cursor: object, order: object = "place"
 ) -> Steps[RecordPage]:
-    """Read a page: the store is asked on until it is full, there is no more, or `QUESTIONS_MAX` are asked."""
+    """Read a page: query the store until the page is full, no record is left, or `QUESTIONS_MAX` queries are made."""
     newest_first = check_order(newest_first)
     by_time = check_record_order(order) == "time" and asked.is_by_path
     left = check_int(limit, parameter="limit", least=1, most=LIST_MAX)
@@ -251,7 +251,7 @@ def list_page(
 
 
 def count(asked: RecordFilter) -> Steps[Counts]:
-    """Count the records that pass the filter, in as many steps as it takes."""
+    """Count the records that pass the filter, in as many steps as necessary."""
     states = dict.fromkeys(JobState, 0)
     after: Position | None = None
     while True:
@@ -277,7 +277,7 @@ def append_log(client: Client, job: object, text: object) -> Steps[None]:
 
 
 def amend(client: Client, job: object, version: object, ownership: Ownership) -> Steps[None]:
-    """Write a record with another owner, anew if it has changed since it was read and no version is asked for."""
+    """Write a record with another owner. Without a version, retry if the record has changed since the read."""
     checked = id_of(client, job)
     if not ownership or ownership.keys() - Ownership.__annotations__.keys():
         raise InvalidJobTypeError(f"amend() takes service, user or both, got {shown(list(ownership))}")
@@ -301,7 +301,7 @@ def amend(client: Client, job: object, version: object, ownership: Ownership) ->
 
 
 def delete(client: Client, ids: object, version: object) -> Steps[None]:
-    """Delete records, and raise for the first that was not."""
+    """Delete records. Raise for the first refused record."""
     checked, expected = _ids(client, ids), _version(version)
     if expected is not None and len(checked) != 1:
         raise InvalidJobError(f"version is that of one record, {len(checked)} ids are given")

@@ -59,7 +59,7 @@ class RecordStore:
         return self._run_sync(ask.get(self._client, id))
 
     async def list_by_ids(self, ids: Iterable[str | JobHandle[Any]]) -> Sequence[JobRecord]:
-        """Return the records of up to 1 000 jobs, in the order of their ids; those that are not there are left out."""
+        """Return the records of up to 1 000 jobs, in the order of their ids. Missing records are left out."""
         return await self._run(ask.list_by_ids(self._client, ids))
 
     def list_by_ids_sync(self, ids: Iterable[str | JobHandle[Any]]) -> Sequence[JobRecord]:
@@ -109,7 +109,7 @@ class RecordStore:
         return self._run_sync(ask.list_page(ask.asked_for(filter), newest_first, limit, cursor, order))
 
     async def list_all(self, **paging: Unpack[Paging]) -> RecordPage:
-        """Return a page of all records; `Paging` as for `list`."""
+        """Return a page of all records. `Paging` is as for `list`."""
         return await self.list(**paging)
 
     def list_all_sync(self, **paging: Unpack[Paging]) -> RecordPage:
@@ -117,7 +117,7 @@ class RecordStore:
         return self.list_sync(**paging)
 
     async def list_by_service(self, service: str, **paging: Unpack[Paging]) -> RecordPage:
-        """Return a page of the records of a service; `Paging` as for `list`."""
+        """Return a page of the records of a service. `Paging` is as for `list`."""
         return await self.list(service=ask.named(service=service), **paging)
 
     def list_by_service_sync(self, service: str, **paging: Unpack[Paging]) -> RecordPage:
@@ -125,7 +125,7 @@ class RecordStore:
         return self.list_sync(service=ask.named(service=service), **paging)
 
     async def list_by_user(self, user: str, **paging: Unpack[Paging]) -> RecordPage:
-        """Return a page of the records of a user, whatever their service; `Paging` as for `list`."""
+        """Return a page of the records of a user, whatever their service. `Paging` is as for `list`."""
         return await self.list(user=ask.named(user=user), **paging)
 
     def list_by_user_sync(self, user: str, **paging: Unpack[Paging]) -> RecordPage:
@@ -133,7 +133,7 @@ class RecordStore:
         return self.list_sync(user=ask.named(user=user), **paging)
 
     async def list_by_service_and_user(self, service: str, user: str, **paging: Unpack[Paging]) -> RecordPage:
-        """Return a page of the records of a user of a service; `Paging` as for `list`."""
+        """Return a page of the records of a user of a service. `Paging` is as for `list`."""
         return await self.list(service=ask.named(service=service), user=ask.named(user=user), **paging)
 
     def list_by_service_and_user_sync(self, service: str, user: str, **paging: Unpack[Paging]) -> RecordPage:
@@ -211,7 +211,7 @@ class RecordStore:
         return self._client.codec.loads(check_instance(record, JobRecord, parameter="record").spec.arguments, {})
 
     def result_of(self, record: JobRecord) -> Any:
-        """Return the result of a job so far, as it travels; None if there is none. See `JobContext.update`."""
+        """Return the present result of a job as it travels, None without any. See `JobContext.update`."""
         result = check_instance(record, JobRecord, parameter="record").result
         return None if result is None else self._client.codec.loads(result, {}).get("result")
 
@@ -260,7 +260,9 @@ class RecordStore:
 
     async def append_log(self, id: str | JobHandle[Any], text: str) -> None:
         """
-        Append to a job's log, whatever its state: each line of *text*, cut at 4 096 bytes; the last 1 000 are kept.
+        Append to a job's log, whatever its state.
+
+        Each line of *text* is cut at 4 096 bytes, and the last 1 000 are kept.
 
         Lines of several callers are all kept; up to 200 lines stay together.
 
@@ -277,7 +279,7 @@ class RecordStore:
         self, id: str | JobHandle[Any], *, version: int | None = None, **ownership: Unpack[Ownership]
     ) -> None:
         """
-        Change whose job it is, its `Ownership`: ``await sched.records.amend(id, user="ben")``.
+        Change the owner of a job, its `Ownership`: ``await sched.records.amend(id, user="ben")``.
 
         What is not given stays. A job that waits for its turn waits for that of its new user.
 
@@ -299,7 +301,7 @@ class RecordStore:
 
     async def delete(self, ids: Iterable[str | JobHandle[Any]], *, version: int | None = None) -> None:
         """
-        Delete the records of jobs that are over, as if their time had come.
+        Delete the records of ended jobs, as if their retention had ended.
 
         What waits for a dead one is canceled, a place it held is free. An id stays taken for 10 minutes after the end.
 
@@ -321,7 +323,7 @@ class RecordStore:
     # --- numbers -------------------------------------------------------------------------------------------------
 
     async def next_id(self) -> str:
-        """Draw the next number for a job, as with ``ids="sequence"``; it is unique."""
+        """Draw the next unique number for a job, as with ``ids="sequence"``."""
         return str((await self._client.backend.call(Draw(1))).first)
 
     def next_id_sync(self) -> str:
@@ -329,7 +331,7 @@ class RecordStore:
         return str(self._client.backend.call_sync(Draw(1)).first)
 
     async def peek_id(self) -> str:
-        """Return the number that would be drawn next, without drawing it."""
+        """Return the next number for a job, without drawing the number."""
         return str((await self._client.backend.call(Peek())).first)
 
     def peek_id_sync(self) -> str:

@@ -1,1 +1,1 @@
-"""What a worker does for the code of its jobs: threads for plain functions, steps."""
+"""Services of a worker for the code of its jobs: threads for plain functions, steps."""

@@ -1,5 +1,5 @@
 """
-Results of steps on their way to the store: each at once and by itself, for its step waits for it.
+Results of steps on their way to the store. Each is sent at once and alone, because its step waits.
 
 What a store that is out of reach has taken all the same is told when it is asked again: the first result of a name is
 kept.
@@ -38,7 +38,7 @@ class StepOutbox:
         self._backend = backend
 
     async def store(self, job_id: str, token: int, step: Step) -> tuple[int, bytes | None]:
-        """Store a result; raise as `StepHost.store_step` says."""
+        """Store a result. Raises as `StepHost.store_step`."""
         post = Post((Note(job_id, token, step=step),))
         left = TRIES
         while True:
@@ -66,7 +66,7 @@ class StepOutbox:
 
 def _stored(note: Note, reply: Posted) -> tuple[int, bytes | None]:
     """
-    Return when the step of a note was stored, and the result that is stored if it was before.
+    Return the time at which the step of a note was stored, and an earlier stored result if there is one.
 
     Raises:
         LeaseLostError: the token is not that of the newest grant.

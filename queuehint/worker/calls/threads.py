@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 class Threads:
     """
-    Threads of one worker; they are made at first use.
+    Threads of one worker, created at first use.
 
     Args:
         most: how many at once.
@@ -30,12 +30,12 @@ class Threads:
         self._own_executor: ThreadPoolExecutor | None = None
 
     def close(self) -> None:
-        """Shut its own threads down, without waiting for running ones."""
+        """Shut the own threads down, without waiting for running threads."""
         if self._own_executor is not None:
             self._own_executor.shutdown(wait=False)
 
     async def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a plain function in a thread, and do not come back before it has ended."""
+        """Run a plain function in a thread, and return no earlier than the function."""
         loop = asyncio.get_running_loop()
         if self._executor is None:
             self._executor = self._own_executor = ThreadPoolExecutor(self._most, thread_name_prefix="queuehint")

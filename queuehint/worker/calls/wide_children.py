@@ -1,5 +1,5 @@
 """
-More children than one outcome has room for: jobs between a parent and its children, each of which waits for a part.
+More children than one outcome has room for: each job between parent and children waits for a part of these.
 
 The worker of the parent enqueues them before it settles the parent, which then waits for these. Their code is no
 handler: each worker knows their task, and has such a job wait for its part, as a parent does, without running anything.
@@ -66,7 +66,7 @@ def parts_of(grant: Grant, outcome: Outcome) -> list[JobSpec]:
 
 async def with_parts(scheduler: Any, grant: Grant, outcome: Outcome) -> Outcome:
     """
-    Return an outcome that waits for jobs which wait for its children, once *scheduler* has enqueued these.
+    Return an outcome that waits for the jobs of the parts, once *scheduler* has enqueued these jobs.
 
     Raises:
         QueueHintError: what the store refuses them with.
@@ -85,7 +85,7 @@ async def with_parts(scheduler: Any, grant: Grant, outcome: Outcome) -> Outcome:
 
 def of_part(grant: Grant) -> Outcome:
     """
-    Return the outcome of a job that waits for a part of the children of another one.
+    Return the outcome of a job that waits for a part of the children of another job.
 
     Raises:
         PayloadError, InvalidJobError, InvalidJobTypeError: its arguments are not what a worker has written.

@@ -1,4 +1,4 @@
-"""Marks in memory that a worker and its lease helper share: which jobs' code has begun, and which were given back."""
+"""Marks in memory shared by a worker and its lease helper: leases whose code has begun, and leases given back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEEN_AFTER_S = 1.0
 
 class BeginMarks:
     """
-    Marks of leases in memory shared by a worker and its helper: those with begun code, and those the helper has taken.
+    Marks of leases in memory shared by a worker and its helper: begun leases, and leases taken by the helper.
 
     The worker marks a lease as begun, then checks whether it was taken. The helper takes a lease, waits until that is
     seen everywhere (`SEEN_AFTER_S`), then checks whether it has begun, and if so leaves it. So at most one of them has
@@ -37,14 +37,14 @@ class BeginMarks:
         weakref.finalize(self, os.close, number)
 
     def begin(self, token: int) -> bool:
-        """Mark a lease whose code is to begin; return False if it must not, because the helper has taken the lease."""
+        """Mark a lease whose code is to begin. Return False if the helper has taken the lease."""
         place = token % PLACES
         if self._begun[place] < token:  # noqa: PLR1730 - `max` takes twice as long
             self._begun[place] = token
         return self._taken[place] != token
 
     def take(self, token: int) -> bool:
-        """Take a lease that has not begun, for the helper; return False if it has, or if its place is taken."""
+        """Take a lease that has not begun, for the helper. Return False if it has begun, or its mark is in use."""
         place = token % PLACES
         if self._begun[place] >= token or self._taken[place] not in {0, token}:
             return False
@@ -52,11 +52,11 @@ class BeginMarks:
         return True
 
     def has_begun(self, token: int) -> bool:
-        """Return whether a lease that was taken `SEEN_AFTER_S` ago has begun all the same."""
+        """Return whether a lease taken `SEEN_AFTER_S` ago has begun all the same."""
         return self._begun[token % PLACES] >= token
 
     def forget(self, token: int) -> None:
-        """Free the place of a lease that the worker is done with."""
+        """Free the mark of a lease at its end."""
         if self._taken[token % PLACES] == token:
             self._taken[token % PLACES] = 0
 

@@ -1,5 +1,5 @@
 """
-Announcements that the code of jobs on their last life begins: of many jobs in one request.
+Announcements of the begin of jobs on their last life, many jobs in one request.
 
 A job is on its last life when one more lost worker makes it FAILED. Its code begins once the store has recorded that:
 until then a lease that expires is no loss, so that no job is FAILED whose code has not begun.
@@ -29,7 +29,7 @@ class Begins:
         self._task: asyncio.Task[None] | None = None
 
     async def announce(self, grant: Grant) -> bool:
-        """Tell the store, then the helper, that the code of a job begins; return False if it must not."""
+        """Announce the begin of a job to the store, then to the helper. Return False if its code must not begin."""
         loop = asyncio.get_running_loop()
         told: asyncio.Future[bool] = loop.create_future()
         self._untold.append((grant, told))
@@ -50,7 +50,7 @@ class Begins:
         return True
 
     async def _announce(self) -> None:
-        """Tell the store of all that are to begin by then, until there are none."""
+        """Announce all waiting begins to the store, until none is left."""
         while self._untold:
             batch, self._untold = self._untold[:LEASES_AT_ONCE], self._untold[LEASES_AT_ONCE:]
             leases = tuple([(grant.spec.id, grant.token) for grant, _ in batch])

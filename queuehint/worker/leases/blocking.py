@@ -1,5 +1,5 @@
 """
-Detection of blocking code in async handlers, after about a second, with the line that blocks.
+Detection of blocking code in async handlers, after about a second, with the blocking line.
 
 The loop of each worker sends a pulse twice a second; one thread for all workers of a process checks twice a second
 whether one is overdue. Nothing is done per job. Loops whose time is not that of this machine are not watched.
@@ -50,7 +50,7 @@ _LOOPS = frozenset({"_run_once", "run_forever", "run_until_complete", "run"})
 
 
 class BlockWatch:
-    """Notices code that blocks the loop of one worker, whose running jobs are in *slots*."""
+    """Detects code that blocks the loop of one worker. *slots* are its running jobs."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
@@ -68,7 +68,7 @@ class BlockWatch:
         """When code was last seen that blocked the loop."""
 
     def start(self) -> None:
-        """Watch the loop that runs, if its time is that of this machine."""
+        """Watch the running loop, if its clock is the clock of this machine."""
         loop = self._loop = asyncio.get_running_loop()
         if abs(loop.time() - time.monotonic()) < LATE_S:
             self._thread, self._native_id = threading.get_ident(), threading.get_native_id()
@@ -90,7 +90,7 @@ class BlockWatch:
         self._timer = self._loop.call_later(PULSE_S, self._pulse)
 
     def look(self, now_s: float, *, is_late: bool) -> None:
-        """Report the code that blocks the loop, if any does; called from another thread."""
+        """Report the code that blocks the loop, if any. Called from another thread."""
         pulse_s = self._pulse_s
         if pulse_s is None:
             return
@@ -110,7 +110,7 @@ class BlockWatch:
             self._report(frame, blamed, now_s, now_s - pulse_s)
 
     def is_to_blame(self, blocked_s: float) -> bool:
-        """Return, on the thread of the loop, whether code has blocked it so long until now, and not the system."""
+        """Return, on the thread of the loop, whether code has blocked the loop for so long, and not the system."""
         if not self._thread:
             return True
         cpu_s = max(self._gap_cpu_s, time.thread_time() - self._cpu_s)
@@ -145,20 +145,20 @@ class BlockWatch:
 
 
 class _Looker:
-    """The thread that looks at all workers of this process, while there are any."""
+    """The thread that checks all workers of this process, while there are any."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Begin anew; in a fork, whose threads are gone."""
+        """Start from scratch in a fork, where the threads are gone."""
         self._lock = threading.Lock()
         self._watches: set[BlockWatch] = set()
         self._thread: threading.Thread | None = None
         self._told_s: dict[tuple[str | None, str], float] = {}
 
     def add(self, watch: BlockWatch) -> None:
-        """Look at one more."""
+        """Add a worker to the checks."""
         with self._lock:
             self._watches.add(watch)
             if self._thread is None:
@@ -166,12 +166,12 @@ class _Looker:
                 self._thread.start()
 
     def remove(self, watch: BlockWatch) -> None:
-        """Look at one no more; the thread ends a while after the last."""
+        """Remove a worker from the checks. The thread ends some time after the last worker."""
         with self._lock:
             self._watches.discard(watch)
 
     def is_news(self, key: tuple[str | None, str], now_s: float) -> bool:
-        """Return whether a place was not reported lately, and record that it is."""
+        """Record the report of a place. Return whether there was no recent report."""
         told_s = self._told_s.get(key)
         if told_s is not None and now_s - told_s < AGAIN_S:
             return False
@@ -204,7 +204,7 @@ if hasattr(os, "register_at_fork"):
 
 def blamed_frame(frame: FrameType) -> FrameType | None:
     """
-    Return the innermost frame of the application's own code that a loop runs, else that of a library it has installed.
+    Return the innermost frame of the application's code on a loop, else the innermost of an installed library.
 
     None if the loop runs neither: it is idle, or at work for itself or for this package.
     """
@@ -225,7 +225,7 @@ def blamed_frame(frame: FrameType) -> FrameType | None:
 
 
 def _queued_s(native_id: int) -> float:
-    """Return how long a thread of this process has waited for a processor in all; 0 where the system does not tell."""
+    """Return the total time for which a thread of this process has waited for a processor, 0 if unknown."""
     try:
         return int(Path(f"/proc/self/task/{native_id}/schedstat").read_bytes().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):

@@ -26,7 +26,7 @@ _UNTOLD = 1 << 62
 
 def margin_s(lease_s: float) -> float:
     """
-    Return how long before a lease ends its code is asked to stop: a tenth, at least 0.5 s, at most a quarter.
+    Return how long before the end of a lease its code is asked to stop: a tenth, at least 0.5 s, at most a quarter.
 
     >>> [margin_s(lease_s) for lease_s in (1, 5, 30)]
     [0.25, 0.5, 3.0]
@@ -35,7 +35,7 @@ def margin_s(lease_s: float) -> float:
 
 
 class Lease:
-    """One lease: its known expiry, its timeout, and the line that told the helper of it."""
+    """One lease: its known expiry, its timeout, and the number of its line to the helper."""
 
     __slots__ = ("has_begun", "is_fenced", "line", "overdue_s", "until_s")
 
@@ -47,38 +47,38 @@ class Lease:
         self.is_fenced = False
 
     def told(self, job_id: str, token: int, at_s: float) -> str:
-        """Return the line that tells the helper of it, at a time."""
+        """Return the line that announces the lease to the helper, at a time."""
         left = "" if self.overdue_s is None else f" {max(0, round((self.overdue_s - at_s) * 1000))}"
         return f"{'+' if self.has_begun else '~'}{token} {job_id}{left}\n"
 
 
 class Helper(Protocol):
-    """A process that renews leases, over a pipe; see `queuehint.worker.leases.helper`."""
+    """A process that renews leases, over a pipe. See `queuehint.worker.leases.helper`."""
 
     @property
     def marks(self) -> BeginMarks | None:
-        """The marks shared with the worker; None if it gives nothing back."""
+        """The marks shared with the worker. None for a helper that gives no jobs back."""
 
     def start(self, lease_s: float) -> None:
-        """Start the process; it knows of no leases."""
+        """Start the process, without leases."""
 
     def send(self, lines: str) -> None:
-        """Send lines to it; never waits."""
+        """Send lines to the process. Never waits."""
 
     def hear(self, timeout_s: float) -> list[str]:
-        """Return its lines, after waiting for them for *timeout_s* at most."""
+        """Wait up to *timeout_s* for lines of the process. Return the lines."""
 
     def end(self, *, at_once: bool = False) -> None:
-        """Stop it, gracefully or at once."""
+        """Stop the process, gracefully or at once."""
 
     @property
     def is_dead(self) -> bool:
-        """True when it has ended, or does not take any more."""
+        """True when the process has ended, or does not accept lines any more."""
 
 
 def marks_of(helper: Helper | None) -> BeginMarks | None:
     """
-    Return what a helper shares with its worker; None without one.
+    Return the marks shared by a helper and its worker. Return None without a helper.
 
     Raises:
         InvalidJobTypeError: it is no helper.
@@ -91,7 +91,7 @@ def marks_of(helper: Helper | None) -> BeginMarks | None:
 
 class Leases:
     """
-    The list. Changed under its lock, which nothing holds for long.
+    The list of leases. Changes are made under its lock, which is held only briefly.
 
     Args:
         lease_ms: how long each lasts, from its grant and from each renewal.
@@ -115,12 +115,12 @@ class Leases:
         self.lock = threading.Lock()
 
     def all(self) -> tuple[tuple[str, int], ...]:
-        """Return the leases of running and of unsettled jobs: neither may be reaped."""
+        """Return the leases of running and of unsettled jobs. Neither may be reaped."""
         return tuple(self.held)
 
     def exchange(self, settled: Iterable[Outcome], granted: Iterable[Grant], sent_s: float) -> list[Lease]:
         """
-        Drop settled leases and add granted ones, which are returned, before any code of them runs.
+        Drop settled leases and add granted leases, before any of their code runs. Return the added leases.
 
         Args:
             sent_s: when the exchange was sent, for the first time if it was repeated.
@@ -154,12 +154,12 @@ class Leases:
         return leases
 
     def hold(self, job_id: str, token: int, sent_s: float) -> None:
-        """Add the lease of a job whose code cannot run here, until it is settled."""
+        """Hold the lease of a job whose code cannot run here, until its settlement."""
         with self.lock:
             self.held[job_id, token] = Lease(sent_s + self.lease_s, None, _UNTOLD, has_begun=False)
 
     def begin(self, grant: Grant) -> None:
-        """Record that the code of a job on its last life runs now: not yet at its grant."""
+        """Record that the code of a job on its last life has begun, which its grant does not imply."""
         job_id, token = grant.spec.id, grant.token
         with self.lock:
             lease = self.held.get((job_id, token))
@@ -177,11 +177,11 @@ class Leases:
             self.helper.send(".\n")
 
     def is_short(self, sent_s: float) -> bool:
-        """Return whether what was granted by an exchange sent then may have to be fenced at once."""
+        """Return whether grants of an exchange sent then may have to be fenced at once."""
         return self.now_s() >= sent_s + self.lease_s - self.margin_s
 
     def drop(self, job_id: str, token: int) -> Lease | None:
-        """Drop a lease; return it, None if it was settled meanwhile."""
+        """Remove a lease. Return the lease, None if it was settled meanwhile."""
         with self.lock:
             return self.held.pop((job_id, token), None)
 
@@ -203,14 +203,14 @@ class Leases:
                     lease.until_s = max(lease.until_s, sent_s + self.lease_s)
 
     def due(self, oldest_s: float, *, is_news: bool) -> tuple[tuple[str, int], ...]:
-        """Return all leases once one of them is known to last only until then, or there is news; none before."""
+        """Return all leases once one expires by then or there is news, else none."""
         with self.lock:
             if is_news or any(lease.until_s <= oldest_s for lease in self.held.values()):
                 return tuple(self.held)
         return ()
 
     def fence(self, time_s: float) -> list[tuple[tuple[str, int], Lease]]:
-        """Return the leases that were about to end then, each once: their code is to stop."""
+        """Return the leases about to end then, each once. Their code is to stop."""
         latest_s = time_s + self.margin_s
         with self.lock:
             short = [lease for lease in self.held.items() if lease[1].until_s <= latest_s and not lease[1].is_fenced]
@@ -219,7 +219,7 @@ class Leases:
         return short
 
     def tell_again(self, helper: Helper) -> None:
-        """Start the helper, which knows of no leases, and tell it of all."""
+        """Start the helper, which has no leases, and send it all leases."""
         with self.lock:
             helper.start(self.lease_s)
             text, at_s = [], self.now_s()

@@ -74,7 +74,7 @@ _Lease = tuple[str, int]
 
 class RenewerProcess(Companion):
     """
-    The worker's end of the pipe. One thread may `send` while another does the rest.
+    The worker's end of the pipe. One thread may `send` while another receives.
 
     Args:
         url, namespace: the store.
@@ -101,7 +101,7 @@ class RenewerProcess(Companion):
         self.begin({**self._config, **mine, "name": self.worker_name}, (self.marks.number,))
 
     def end(self, *, at_once: bool = False) -> None:
-        """Stop the process, gracefully or *at_once*; killed, it does not report the worker's death."""
+        """Stop the process, gracefully or *at_once*. A killed process does not report the worker's death."""
         self.send("!\n")
         super().end(at_once=at_once)
 
@@ -186,12 +186,12 @@ class Renewer:
             self._say("more")
 
     def _blocked_ms(self) -> int:
-        """Return for how long the worker's loop has not turned, 0 if not for so long that it is told."""
+        """Return for how long the worker's loop has not turned, 0 below the reporting threshold."""
         blocked_s = now_s() - self._turned_s - BEAT_S
         return round(blocked_s * 1000) if blocked_s >= BLOCKED_S else 0
 
     def _end_soon(self, lease: _Lease, verdict: Verdict) -> bool:
-        """Record that code is to stop; return whether the worker does not know, and has not settled it meanwhile."""
+        """Record that code is to stop. Return whether the worker has yet to be notified."""
         with self._lock:
             if lease not in self._held:
                 return False
@@ -238,7 +238,7 @@ class Renewer:
 
     def give_back(self) -> None:
         """
-        Give back what a loop that does not turn keeps from beginning: take it now, and give it back at a later look.
+        Give back jobs whose begin is blocked by the loop. A job is taken at this look and given back at a later look.
 
         Raises:
             QueueHintError: the store was not told; the next look goes on.
@@ -269,7 +269,7 @@ class Renewer:
         sys.stderr.write(f"queuehint: code holds up worker process {self._worker}: {what}\n")
 
     def _watch(self) -> None:
-        """Kill a worker that is stuck in code that nothing inside its process can stop."""
+        """Kill a worker that is stuck in code beyond the reach of its own process."""
         long_ago_s = now_s() - self._abandon_after_s
         with self._lock:
             if self._turned_s >= long_ago_s:
@@ -282,7 +282,7 @@ class Renewer:
             os.kill(self._worker, signal.SIGKILL)
 
     def _see_stopped(self) -> None:
-        """Stop renewing for a worker that has been stopped for long, by SIGSTOP or a debugger."""
+        """Stop renewing for a worker that has long been stopped, by SIGSTOP or a debugger."""
         if not is_stopped(self._worker):
             self._stopped_s, self._lets_go = None, False
             return
@@ -293,7 +293,7 @@ class Renewer:
             sys.stderr.write(f"queuehint: worker process {self._worker} is stopped, its leases are not renewed\n")
 
     def leave(self) -> None:
-        """Exit; if the worker is dead, report its leases lost, so that its jobs are retried at once."""
+        """Exit. Report the leases of a dead worker as lost, so that its jobs are retried at once."""
         with self._lock:
             outcomes = [self._last_outcome(lease) for lease in self._held]
         with contextlib.suppress(Exception):
@@ -315,7 +315,7 @@ class Renewer:
         return Outcome(job_id=job_id, token=token, kind=OutcomeKind.LOST, error=error)
 
     def _is_orphan(self) -> bool:
-        """Return whether the worker is dead; its files are closed a moment before it is."""
+        """Return whether the worker is dead. Its files are closed a moment before."""
         until_s = now_s() + 2
         while os.getppid() == self._worker:
             if now_s() > until_s:
@@ -326,7 +326,7 @@ class Renewer:
 
 class Speaker:
     """
-    Writes lines to a pipe in a thread of its own, in order, however long nobody reads.
+    Writes lines to a pipe in a thread of its own, in order, however long the reader stalls.
 
     What waits is bounded by the leases: of each there is a line or two, and other news are dropped or replaced.
     """
@@ -341,7 +341,7 @@ class Speaker:
         threading.Thread(target=self._write, daemon=True, name="queuehint-speaker").start()
 
     def say(self, line: str) -> None:
-        """Have a line written; never waits."""
+        """Queue a line for the writer. Never waits."""
         word = line.partition(" ")[0]
         with self._news:
             last = self._lines[-1].partition(" ")[0] if self._lines else ""

@@ -54,13 +54,13 @@ class LoopWatch:
         state.look = self.look
 
     def start(self) -> None:
-        """Watch the loop that runs."""
+        """Watch the running loop."""
         self._thread = threading.get_ident()
         self._beat()
         self._blocking.start()
 
     def stop(self) -> None:
-        """Watch no more: the worker has ended."""
+        """Stop watching: the worker has ended."""
         self._pulse.turned_s = None
         if self._timer is not None:
             self._timer.cancel()
@@ -77,7 +77,7 @@ class LoopWatch:
         self._state.leases.beat()
 
     def _report_late(self, blocked_s: float) -> None:
-        """Report, once the loop runs again, that it did not because of code."""
+        """Report, once the loop runs again, that code has blocked the loop."""
         if not self._blocking.is_to_blame(blocked_s):
             return
         logger.warning(
@@ -86,7 +86,7 @@ class LoopWatch:
         )
 
     def look(self) -> None:
-        """Report code that blocks the loop, and give back the jobs that it keeps from beginning."""
+        """Report code that blocks the loop, and give back the jobs whose begin the loop blocks."""
         now, looked_s = self._now_s(), self._looked_s
         self._looked_s = now
         if looked_s and now - looked_s > STOOD_STILL_S and self._pulse.turned_s is not None:

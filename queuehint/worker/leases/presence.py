@@ -1,5 +1,5 @@
 """
-Registration of a worker with the store, so that operators can see that it runs and what it serves.
+Registration of a worker with the store, so that operators see running workers and their pools.
 
 It is sent beside the first exchange and every 15 seconds after that, as long as exchanges are answered, and when the
 worker has lost a lease. The store drops a worker a minute after its last announcement, when one of its leases expires,
@@ -38,7 +38,7 @@ def host_name() -> str:
 
 
 def new_worker_name() -> str:
-    """Return a name for a worker, random: a restarted worker must not be taken for the one that died."""
+    """Return a random name for a worker. A restarted worker must not pass for the dead one."""
     return f"{host_name()}-{os.getpid()}-{secrets.token_hex(6)}"
 
 
@@ -59,13 +59,13 @@ class Presence:
         self._task: asyncio.Task[None] | None = None
 
     def announce(self, now_s: float) -> None:
-        """Tell the store, in a task of its own; an announcement that is under way is enough."""
+        """Announce the worker to the store, in a task of its own. A running announcement is not repeated."""
         self._state.announce_due_s = now_s + ANNOUNCE_EVERY_S
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._tell())
 
     def _now(self) -> Announce:
-        """Return what is to be said now; log the given-back jobs that were counted, as often."""
+        """Return the present announcement. Log the counts of given-back jobs at the same intervals."""
         state = self._state
         state.outcomes.failures.given_back.flush()
         return attrs.evolve(self._announcement, running=len(state.slots), release=state.empty.release)
@@ -84,7 +84,7 @@ class Presence:
 
     async def leave(self) -> None:
         """
-        Tell the store that the worker leaves.
+        Deregister the worker from the store.
 
         Raises:
             BackendError: it cannot be told, and forgets the worker in a minute.
@@ -95,6 +95,6 @@ class Presence:
         await self._backend.call(attrs.evolve(self._announcement, gone=True))
 
     def cancel(self) -> None:
-        """Tell nothing more: the worker has ended."""
+        """Stop announcing: the worker has ended."""
         if self._task is not None:
             self._task.cancel()

@@ -15,7 +15,7 @@ BLOCKED_S = 5.0
 
 class Pulse:
     """
-    When the loop of one worker turned last.
+    The time at which the loop of one worker last turned.
 
     Args:
         now_s: the clock of the worker.
@@ -32,7 +32,7 @@ class Pulse:
 
     @property
     def blocked_s(self) -> float:
-        """For how long code has held up the loop of this worker; 0 while it turns, and while it does not run."""
+        """For how long code has blocked the loop of this worker. 0 while the loop turns, and while it does not run."""
         turned_s = self.turned_s
         return 0.0 if turned_s is None else max(0.0, self.now_s() - turned_s - BEAT_S)
 
@@ -44,5 +44,5 @@ class Pulse:
         return round(blocked_s * 1000) if is_told else 0
 
     def is_stuck(self, after_s: float) -> bool:
-        """Return whether code has held up the loop for longer than that, and for longer than is reported."""
+        """Return whether code has blocked the loop for longer than a time and the reporting threshold."""
         return self.blocked_s > max(after_s, BLOCKED_S)

@@ -1,5 +1,5 @@
 """
-The release of a worker: a digest of what its code can run, so that a store offers it no job twice that it refused.
+The release of a worker: a digest of its code, so that a store offers it no refused job again.
 
 It is of the handlers, of what the application calls its release, and of this package, whose later releases may read
 more. Equal code in any process has equal digests. Handlers may be added while the worker runs; none is ever replaced.

@@ -42,7 +42,7 @@ SILENCE_MAX_S = 15.0
 
 class Renewal:
     """
-    Keeps the leases of one worker: asks the store from a thread, by `call_sync`.
+    Keeps the leases of one worker: sends renewals from a thread, by `call_sync`.
 
     Code is asked to stop, and the loop looked at about every second, by way of the state. The store is told at once
     when code blocks the loop and when it is over, by the helper if there is one.
@@ -62,7 +62,7 @@ class Renewal:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Begin to renew and to watch; a helper process is there, if still starting, when this returns."""
+        """Begin to renew and to watch. A helper process exists, if still starting, when this returns."""
         if self._leases.helper is not None:
             self._leases.helper.start(self._leases.lease_s)
             self._heard_s = self._started_s = self._leases.now_s()
@@ -74,11 +74,11 @@ class Renewal:
             self._threads.append(thread)
 
     def end(self) -> None:
-        """Stop; nothing is renewed any more. Does not wait for the threads: one may be asking a store that is gone."""
+        """Stop all renewals, without waiting for the threads, whose store may be gone."""
         self._done.set()
 
     def join(self, timeout_s: float) -> None:
-        """Wait until the helper process has ended, if there is one."""
+        """Wait for the end of the helper process, if there is one."""
         if self._leases.helper is not None and self._threads:
             self._threads[0].join(timeout_s)
 
@@ -102,7 +102,7 @@ class Renewal:
                 helper.end()
 
     def _hear(self, helper: Helper) -> float:
-        """Process the helper's lines and keep it alive; return when all of them are processed."""
+        """Process the helper's lines and keep it alive. Return when all lines are processed."""
         lines = helper.hear(self._tick_s)
         # Code that holds the GIL may keep this thread at any line for long. So first the time, then all that was said
         # until now: only then it is known which had not been renewed by that time.
@@ -178,7 +178,7 @@ class Renewal:
         self._state.slots.note_given_back(job_id, token)
 
     def _fence(self, time_s: float) -> None:
-        """Ask the code of leases to stop that were about to end then."""
+        """Request the code of expiring leases to stop."""
         for (job_id, token), lease in self._leases.fence(time_s):
             logger.warning(
                 "the lease of job %s could not be renewed in time; it is asked to stop",
@@ -209,7 +209,7 @@ class Renewal:
                 logger.exception("the check of a worker's event loop failed", extra={"event": "renewal.look_failed"})
 
     def _due(self) -> tuple[tuple[str, int], ...]:
-        """Return all leases once one of them is due, or a blocked loop is to be reported; none before."""
+        """Return all leases once one is due or a blocked loop is to be reported, else none."""
         leases = self._leases
         oldest_s = leases.now_s() + leases.lease_s - self._due_s
         is_news = leases.helper is None and bool(self._state.pulse.blocked_ms()) is not self._told_blocked

@@ -39,7 +39,7 @@ Frame = tuple[dict[str, Any], bytes]
 
 
 class Channel:
-    """One end. Any thread may send; one receives."""
+    """One end of the socket. Any thread may send, and one thread receives."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
@@ -91,7 +91,7 @@ class Channel:
         return True
 
     def wait_at_most(self, timeout_s: float | None) -> None:
-        """Set how long sending and receiving may take; None for ever."""
+        """Set the timeout of sending and receiving. None is no timeout."""
         self._socket.settimeout(timeout_s)
 
     def close(self) -> None:

@@ -71,7 +71,7 @@ class Host:
     @property
     def state(self) -> Any:
         """
-        Refuse: what the lifespan of a worker has opened is in the worker's process.
+        Refuse access: the state of the lifespan is in the worker's process.
 
         Raises:
             HandlerError: always.
@@ -90,7 +90,7 @@ class Host:
         self._channel.send({"note": "log", "values": [line]})
 
     def store(self, partial_result: PartialResult) -> None:
-        """Have nothing to send: `ContextInProcess.update` has sent the fields."""
+        """Send nothing, as `ContextInProcess.update` has sent the fields."""
 
     def send_fields(self, fields: dict[str, Any]) -> None:
         """Send fields of the partial result."""
@@ -98,7 +98,7 @@ class Host:
 
     def submit(self, specs: list[JobSpec]) -> list[tuple[str, bool]]:
         """
-        Have the worker enqueue children; return their ids, and whether they are new.
+        Have the worker enqueue children. Return their ids, and whether they are new.
 
         Raises:
             QueueHintError: what the worker's scheduler has raised.
@@ -108,7 +108,7 @@ class Host:
         return [(job_id, created) for job_id, created in head["jobs"]]
 
     def _ask(self, head: dict[str, Any], payload: bytes) -> Frame:
-        """Return what the worker answers, or raise it."""
+        """Return the worker's answer, or raise it as an exception."""
         with self._lock:
             self._channel.send(head, payload)
             frame = self._answers.receive()
@@ -129,17 +129,17 @@ class Host:
         return head["at_ms"], kept if head["is_kept"] else None
 
     async def store_step(self, job_id: str, token: int, step: Step) -> tuple[int, bytes | None]:
-        """Do as `store_step_sync`: a plain function has no loop to hold up, but one of its own."""
+        """Do as `store_step_sync`, since a plain function blocks only the loop of its own process."""
         return self.store_step_sync(job_id, token, step)
 
     @staticmethod
     async def run_plain(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a function where it is called."""
+        """Run a function on the calling thread."""
         return function(*args, **kwargs)
 
     @contextlib.contextmanager
     def around_step(self, _context: Any, name: str) -> Iterator[None]:
-        """Note when a step begins: its span is made by the worker, once it is over."""
+        """Record the begin of a step. The worker makes its span at the end."""
         self._began_ns[name] = time.time_ns()
         try:
             yield
@@ -148,7 +148,7 @@ class Host:
 
     def ask_wait(self, spec: JobSpec) -> WaitState:
         """
-        Have the worker begin a wait for a signal; return what it has come to.
+        Have the worker begin a wait for a signal. Return the state of the wait.
 
         Raises:
             QueueHintError: what the worker's scheduler has raised.
@@ -165,20 +165,20 @@ class ContextInProcess(JobContext[Any]):
         self._own_host = host
 
     def update(self, fields: dict[str, Any]) -> None:
-        """Merge fields into the job's result; the worker does it."""
+        """Merge fields into the job's result, through the worker."""
         super().update(fields)
         self._own_host.send_fields(fields)
 
     def enqueue_sync(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Enqueue a child; the worker does it."""
+        """Enqueue a child, through the worker."""
         return self._made(job, [self._child(job).spec_of(args, kwargs)])[0]
 
     def enqueue_many_sync(self, job: Any, calls: Any) -> list[Any]:
-        """Enqueue many children; the worker does it."""
+        """Enqueue many children, through the worker."""
         return self._made(job, self._child(job).specs_of(calls))
 
     async def _enqueue(self, job: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Do as `enqueue_sync`: a plain function has no loop to hold up, but one of its own."""
+        """Do as `enqueue_sync`, since a plain function blocks only the loop of its own process."""
         return self.enqueue_sync(job, *args, **kwargs)
 
     async def _enqueue_many(self, job: Any, calls: Any) -> list[Any]:
@@ -186,7 +186,7 @@ class ContextInProcess(JobContext[Any]):
         return self.enqueue_many_sync(job, calls)
 
     def _ask_wait_sync(self, spec: JobSpec) -> WaitState:
-        """Return what a wait has come to; the worker asks."""
+        """Return the state of a wait, through the worker."""
         return self._own_host.ask_wait(spec)
 
     async def _ask_wait(self, spec: JobSpec) -> WaitState:
@@ -205,7 +205,7 @@ class ContextInProcess(JobContext[Any]):
 
 class Attempts:
     """
-    Runs what the worker asks for.
+    Runs the attempts that the worker requests.
 
     Args:
         hello: the worker's first frame.
@@ -271,7 +271,7 @@ class Attempts:
 
     def _find(self, run: dict[str, Any]) -> tuple[Handler, Codec, Any]:
         """
-        Import a handler; return it with the codec and the scheduler that it was declared with.
+        Import a handler. Return the handler with the codec and scheduler of its declaration.
 
         Raises:
             HandlerError: it is not where it was, or its codec cannot be known.
@@ -297,7 +297,7 @@ class Attempts:
         return Handler(run["name"], inspect.unwrap(found, stop=lambda _: True)), JsonCodec(), None
 
     def _main(self) -> Any:
-        """Run the main module of the worker under another name, as `multiprocessing` does, and return it."""
+        """Run the main module of the worker under another name, as `multiprocessing`. Return the module."""
         main = sys.modules.get(MAIN_OF_CHILD)
         if main is None:
             how = self._hello["main"]
@@ -312,7 +312,7 @@ class Attempts:
 
     def stop(self, *_: object) -> None:
         """
-        Tell a job that it is to stop, or interrupt it, as the worker has said; the handler of SIGTERM.
+        Request a job to stop, or interrupt it, by the message of the worker. The handler of SIGTERM.
 
         Raises:
             HandlerStopped: the worker interrupts.
@@ -338,7 +338,7 @@ def results_of(run: dict[str, Any], payload: memoryview, codec: Codec) -> Depend
 
 
 def steps_of(run: dict[str, Any], payload: bytes) -> list[tuple[str, int, bytes]]:
-    """Return the stored steps of a job: their results stand at the end of the payload."""
+    """Return the stored steps of a job. Their results stand at the end of the payload."""
     at = len(payload) - sum(length for _, _, length in run["steps"])
     found = []
     for name, at_ms, length in run["steps"]:
@@ -348,14 +348,14 @@ def steps_of(run: dict[str, Any], payload: bytes) -> list[tuple[str, int, bytes]
 
 
 def flush() -> None:
-    """Write out what the handler has printed: this process may be killed while it waits."""
+    """Flush the output of the handler, as this process may be killed while it waits."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
 
 
 def die_with(life: int) -> None:
-    """Have this process, and what it has started, killed when the other end of a pipe is closed."""
+    """Kill this process, and the processes it has started, when the other end of a pipe is closed."""
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
@@ -371,18 +371,18 @@ def die_with(life: int) -> None:
 
 
 def kill_all() -> None:
-    """Kill this process and what it has started."""
+    """Kill this process and the processes it has started."""
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def close_all(closes: list[Callable[[], object]]) -> None:
-    """Close what belongs to this process, in a fork of it."""
+    """Close the resources of this process, in a fork."""
     for close in closes:
         close()
 
 
 def main() -> None:
-    """Say where modules are, and run attempts."""
+    """Set the paths of modules, and run attempts."""
     numbers = [int(number) for number in sys.argv[1:]]
     for number in numbers:
         os.set_inheritable(number, False)

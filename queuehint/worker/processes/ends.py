@@ -1,4 +1,4 @@
-"""How an attempt has ended in its process, as a frame: a result, an answer or an exception."""
+"""The end of an attempt in its process, as a frame: a result, an answer or an exception."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def end_of_result(handler: Handler, codec: Codec, context: JobContext, result: Any) -> Frame:
-    """Return the end of a handler that has returned something."""
+    """Return the end of a handler that has returned a value."""
     try:
         if isinstance(result, RaisedAnswer):
             return _end_of_answer(result)
@@ -67,12 +67,12 @@ def _end_of_answer(answer: RaisedAnswer) -> Frame:
 
 
 def end_of_unread(error: UnknownToReleaseError) -> Frame:
-    """Return the end of an attempt whose arguments a later release has written; its code has not begun."""
+    """Return the end of an attempt with arguments of a later release. Its code has not begun."""
     return {"end": "unknown_to_release", "problem": error.problem, "path": error.path}, b""
 
 
 def end_of_error(error: BaseException, *, is_final: bool = False) -> Frame:
-    """Return the end of a handler that has raised something; *is_final*: another attempt would end the same way."""
+    """Return the end of a handler that has raised an exception. *is_final*: another attempt would end the same way."""
     answer = raised_answer(error)
     if answer is not None:
         return _end_of_answer(answer)
@@ -93,7 +93,7 @@ def _described(error: BaseException, *, is_final: bool) -> dict[str, Any]:
 
 def result_of(frame: Frame) -> Any:
     """
-    Return what a handler has returned, or the answer that it has raised, from its end.
+    Return the value of a handler, or its raised answer, from its end.
 
     Raises:
         RemoteError: what it has raised.

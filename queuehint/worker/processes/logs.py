@@ -29,7 +29,7 @@ class ToWorker(logging.Handler):
             logging.getLogger(name).setLevel(other)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send a record; one that cannot be sent is dropped, because the worker has ended."""
+        """Send a record. An unsendable record is dropped, because the worker has ended."""
         if len(logging.getLogger().handlers) > 1:
             return
         try:

@@ -1,4 +1,4 @@
-"""The processes of one worker's handlers: at most one for each slot, started when one is needed, kept until the end."""
+"""The processes of one worker's handlers: at most one for each slot, started on demand, kept until the end."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ProcessPool:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that run."""
+        """The ids of the running processes."""
         return [process.pid for process in self._all if process.pid is not None]
 
     async def run(
@@ -69,7 +69,7 @@ class ProcessPool:
         begun: Callable[[], object],
     ) -> Any:
         """
-        Run a handler in a process; canceled, stop it. Returns when it has ended, or its process has.
+        Run a handler in a process, and stop it on cancellation. Returns when the handler or its process has ended.
 
         Args:
             arguments: with their templates filled.
@@ -119,7 +119,7 @@ class ProcessPool:
         host: WorkerState,
         begun: Callable[[], object],
     ) -> Frame | ProcessDiedError:
-        """Run an attempt in a process to its end, or its process's."""
+        """Run an attempt in a process to its end, or the end of the process."""
         loop = asyncio.get_running_loop()
 
         def heard(head: dict[str, Any], data: bytes) -> None:
@@ -170,12 +170,12 @@ class ProcessPool:
         process.close()
 
     def _leave_to_parent(self) -> None:
-        """Close all pipes, in a fork of the worker: else its processes would not notice the worker's end."""
+        """Close all pipes, in a fork of the worker. Otherwise its processes would miss the worker's end."""
         for process in self._all:
             process.leave_to_parent()
 
     def close(self) -> None:
-        """End the processes that wait; those that run a handler end after it."""
+        """End the waiting processes at once, and the other processes after their handlers."""
         self._is_closed = True
         self._open.close()
         self._threads.shutdown(wait=False)
@@ -189,7 +189,7 @@ class ProcessPool:
 
 
 def run_of(handler: Handler, codec: Codec) -> dict[str, Any]:
-    """Return what a process has to know to find a handler."""
+    """Return the data by which a process finds a handler."""
     path = handler.import_path
     assert path is not None
     return {
@@ -202,7 +202,7 @@ def run_of(handler: Handler, codec: Codec) -> dict[str, Any]:
 
 
 def enqueued(slot: Slot, scheduler: Any, head: dict[str, Any], data: bytes) -> dict[str, Any]:
-    """Enqueue the jobs that a handler makes as children of its own; return the answer."""
+    """Enqueue jobs as children of a handler's job. Return the answer."""
     specs: list[JobSpec] = []
     at = 0
     try:
@@ -218,7 +218,7 @@ def enqueued(slot: Slot, scheduler: Any, head: dict[str, Any], data: bytes) -> d
 
 
 def awaited(slot: Slot, scheduler: Any, data: bytes) -> Frame:
-    """Begin the wait of a handler for a signal; return what it has come to."""
+    """Begin the wait of a handler for a signal. Return the state of the wait."""
     try:
         operation = decode(data)
         assert isinstance(operation, Enqueue)
@@ -230,7 +230,7 @@ def awaited(slot: Slot, scheduler: Any, data: bytes) -> Frame:
 
 
 def stored_step(slot: Slot, host: WorkerState, head: dict[str, Any], data: bytes) -> Frame:
-    """Store the result of a step that a handler has made; return the answer."""
+    """Store the result of a handler's step. Return the answer."""
     context = slot.context
     try:
         with host.around_step(context, head["step"], head["began_ns"]):
@@ -241,7 +241,7 @@ def stored_step(slot: Slot, host: WorkerState, head: dict[str, Any], data: bytes
 
 
 def take_note(context: JobContext, head: dict[str, Any], data: bytes) -> None:
-    """Do for a handler what it has asked of its context."""
+    """Carry out a request of a handler to its context."""
     with contextlib.suppress(QueueHintError):  # it was checked where it was asked
         if head["note"] == "progress":
             context.progress(*head["values"])

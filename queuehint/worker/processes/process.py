@@ -55,19 +55,19 @@ class HandlerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process, None before its start and after its end."""
+        """The id of the process. None before its start and after its end."""
         return None if self._popen is None else self._popen.pid
 
     @property
     def is_usable(self) -> bool:
-        """Return whether it waits for a further attempt."""
+        """Return whether the process waits for a further attempt."""
         return self._popen is not None and self._popen.poll() is None
 
     def run(
         self, run: dict[str, Any], payload: bytes, heard: Callable[[dict[str, Any], bytes], object]
     ) -> Frame | ProcessDiedError:
         """
-        Run an attempt; return how it has ended. One that was stopped, or has died, has ended when this returns.
+        Run an attempt, and return its end. A stopped or dead process has ended when this returns.
 
         Args:
             heard: called with what it says meanwhile.
@@ -116,11 +116,11 @@ class HandlerProcess:
 
     @property
     def has_died_unbegun(self) -> bool:
-        """Return whether it has died by itself before code of a job began, so that another one may run the job."""
+        """Return whether the process died by itself before code of a job began, so that another may run the job."""
         return self._has_ended and not self._has_begun and not self._is_stopped
 
     def answer(self, head: dict[str, Any], data: bytes = b"") -> None:
-        """Answer what it has asked; it may have died meanwhile."""
+        """Answer a request of the process, which may have died meanwhile."""
         assert self._answers is not None
         with contextlib.suppress(OSError):
             self._answers.send(head, data)
@@ -178,7 +178,7 @@ class HandlerProcess:
 
     def stop(self, *, is_told_first: bool) -> None:
         """
-        Have the attempt end, without waiting for it: SIGTERM, then SIGKILL; idempotent.
+        End the attempt without waiting: SIGTERM, then SIGKILL. Idempotent.
 
         Args:
             is_told_first: whether the handler may end by itself, for it sees `JobContext.canceled`.
@@ -209,12 +209,12 @@ class HandlerProcess:
                 self._kill()
 
     def let_go(self) -> None:
-        """Have the process, which waits for an attempt, end by itself, without waiting for it."""
+        """Let a waiting process end by itself, without waiting for its end."""
         if self._channel is not None:
             self._channel.close()
 
     def close(self, within_s: float = LEAVE_S) -> None:
-        """End the process, which waits for an attempt; returns when it has ended, by itself *within_s* or killed."""
+        """End a waiting process. Returns when it has ended, by itself *within_s* or killed."""
         if self._popen is None:
             return
         self.let_go()

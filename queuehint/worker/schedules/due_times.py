@@ -173,7 +173,7 @@ def come_due(
     recurrence: Recurrence, next_ms: int, now_ms: int, most: int = FIRINGS_MAX
 ) -> tuple[list[int], int | None]:
     """
-    Return for which of the due times that have come to fire now, and the first one after them.
+    Return the past due times to fire now, and the next due time.
 
     Args:
         next_ms: the first due time without a firing.

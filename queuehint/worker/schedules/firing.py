@@ -48,7 +48,7 @@ REST_S = 5.0
 
 @attrs.frozen(kw_only=True)
 class Definition:
-    """Definition of a schedule: *spec* is that of its jobs, except the id."""
+    """Definition of a schedule. *spec* is the spec of its jobs, without the id."""
 
     name: str
     spec: JobSpec
@@ -72,7 +72,7 @@ def firing_id(name: str, due_ms: int) -> str:
 
 def find(name: str) -> Steps[tuple[Schedule | None, int]]:
     """
-    Return a schedule by its name, None if there is none, and the time by the store.
+    Return a schedule by its name, None if there is none, and the time of the store.
 
     Raises:
         CorruptStateError: it cannot be read by this release.
@@ -85,7 +85,7 @@ def find(name: str) -> Steps[tuple[Schedule | None, int]]:
 
 
 def store(definition: Definition) -> Steps[bool]:
-    """Store a schedule's definition; return whether that changed it."""
+    """Store a schedule's definition. Return whether the definition changed."""
     there, now_ms = yield from find(definition.name)
     if there is not None and there.recurrence == definition.recurrence and there.spec.is_alike(definition.spec):
         return False
@@ -98,7 +98,7 @@ def store(definition: Definition) -> Steps[bool]:
 
 def fire_due() -> Steps[bool]:
     """
-    Fire all that is due, page by page in order of due time, until a whole pass has found nothing to fire.
+    Fire all due schedules, page by page in order of due time, until a whole pass finds none.
 
     Returns:
         False if some of it cannot be fired or read here, and stays due.
@@ -148,7 +148,7 @@ def say_unreadable(names: Sequence[str]) -> None:
 
 
 def _fire(schedule: Schedule, now_ms: int) -> Steps[bool]:
-    """Fire a schedule for its past due times; return False if another worker has."""
+    """Fire a schedule for its past due times. Return False if another worker has fired it."""
     assert schedule.next_ms is not None
     # The rest is due still, and is fired next.
     most = min(FIRINGS_MAX, BYTES_PER_SUBMISSION_MAX // max(1, len(schedule.spec.arguments)))
@@ -204,7 +204,7 @@ def _fire_at(schedule: Schedule, times: list[int], next_ms: int | None) -> Steps
 
 class Timekeeper:
     """
-    The task of a worker that fires schedules, so that no job waits for it.
+    The task of a worker that fires schedules, without delaying jobs.
 
     Args:
         definitions: schedules to store before the first look, and again when the store has lost data.
@@ -232,12 +232,12 @@ class Timekeeper:
         self._task: asyncio.Task[None] | None = None
 
     def begin_again(self) -> None:
-        """Store all definitions again: the store has lost data."""
+        """Store all definitions again, because the store has lost data."""
         self.is_stored = False
         self.see(due=False)
 
     def see(self, *, due: bool) -> None:
-        """Check the reply of an exchange for due schedules, and start to fire them."""
+        """Check the reply of an exchange for due schedules, and start firing."""
         if self.is_stored and not due:
             return
         self._is_wanted = True
@@ -270,7 +270,7 @@ class Timekeeper:
             self._rests_until_s = self._now_s() + REST_S
 
     async def _fire(self) -> bool:
-        """Fire what is due, and what comes to be due meanwhile; return False if some of it stays due."""
+        """Fire the due schedules, including schedules that become due meanwhile. Return False if some stay due."""
         is_well = self._is_wanted = True
         while is_well and self._is_wanted:
             self._is_wanted = False
