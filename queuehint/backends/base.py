@@ -75,7 +75,7 @@ class Interest:
 @attrs.frozen(kw_only=True)
 class FileInbox:
     """
-    Where producers write jobs in a transaction of their own: a file of SQLite.
+    An inbox for jobs written in a producer's transaction: a file of SQLite.
 
     Args:
         namespace: of the jobs.
@@ -90,7 +90,7 @@ class FileInbox:
 @attrs.frozen(kw_only=True)
 class InboxAddress:
     """
-    Where producers write jobs in a transaction of their own: a database of PostgreSQL.
+    An inbox for jobs written in a producer's transaction: a database of PostgreSQL.
 
     Args:
         namespace: of the jobs.
@@ -127,12 +127,12 @@ class Backend(Protocol):
         """Carry out one operation, for code without a loop."""
 
     def prepare(self, operation: Operation[Any]) -> None:
-        """Work out what `call` is going to send, for a caller that waits for another one; never waits, never raises."""
+        """Encode the request of the next `call` during another one; never waits, never raises."""
         return
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:
         """
-        Return once a topic may have news, also if it has them already, or after *timeout_s*.
+        Return when a topic may have news, at once if there are some, at the latest after *timeout_s*.
 
         Returning too early is allowed. Callers look only then: after the whole time they wait again.
         """
@@ -141,7 +141,7 @@ class Backend(Protocol):
         self, interest: Interest, timeout_s: float, operation: Operation[Reply], take: Callable[[Reply], None]
     ) -> bool:
         """
-        Wait like `wait`, and carry out an operation in the same round trip, if this store can; return whether it has.
+        Wait like `wait`, and carry out an operation in the same round trip if possible. Return True if carried out.
 
         For the operation of a worker that finds work: as it is sent before the wait, its arguments are those of then.
         By default the store only waits.
@@ -166,7 +166,7 @@ class Backend(Protocol):
         self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
     ) -> Callable[[], None]:
         """
-        Learn of live code in this process that holds leases, given as job ids and tokens; return how to forget it.
+        Register live code in this process that holds leases, as job ids and tokens. Return a function to unregister.
 
         A backend in this process renews them itself, so that a stalled loop never loses its own work.
 
@@ -177,18 +177,18 @@ class Backend(Protocol):
         """
 
     async def close(self) -> None:
-        """Close all resources; further calls raise `BackendUnavailableError`."""
+        """Close all resources. Further calls raise `BackendUnavailableError`."""
 
     def close_sync(self) -> None:
         """Like `close`, for code without a loop."""
 
     @property
     def is_local(self) -> bool:
-        """True when the jobs are with this process: it runs them unless told otherwise."""
+        """True when the jobs live in this process, which then runs them by default."""
 
     @property
     def keeps_leases(self) -> bool:
-        """True when the store renews the leases of this process by itself, because no other process can use it."""
+        """True when the store renews the leases of this process, because no other process can use the store."""
         return self.is_local
 
     def owes_turn(self, operation: Operation[Any]) -> bool:
@@ -206,11 +206,11 @@ class Backend(Protocol):
 
     @property
     def inbox(self) -> InboxAddress | FileInbox | None:
-        """Where jobs are written in a transaction of the application's; None if this store takes none; no I/O."""
+        """The inbox for jobs written in a transaction of the application, None without support. No I/O."""
         return None
 
     async def find_inbox(self) -> InboxAddress | FileInbox | None:
-        """Return `inbox` with its database, which may have to be asked, once."""
+        """Return `inbox` with its database, found by one request."""
         return self.inbox
 
     def find_inbox_sync(self) -> InboxAddress | FileInbox | None:
@@ -220,7 +220,7 @@ class Backend(Protocol):
     @property
     def identity(self) -> Hashable:
         """
-        Identity of the store: equal for two backends of the same jobs, as far as known without asking.
+        Identity of the store: equal for two backends of the same jobs, as far as known without I/O.
 
         By default a store is the one of this very backend.
         """
@@ -274,7 +274,7 @@ def check_scheme(url: str) -> None:
 
 
 def _served(url: str) -> tuple[SplitResult, str]:
-    """Return the parts of a URL, and what serves it, as ``module:name``."""
+    """Return the parts of a URL, and its backend as ``module:name``."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -303,7 +303,7 @@ def _unserved(url: str, known: LookupError) -> InvalidJobError:
 
 @cache
 def release() -> str:
-    """Return the version of queuehint that runs, ``"unknown"`` where it is not installed."""
+    """Return the running version of queuehint, ``"unknown"`` without installed metadata."""
     # Once: it parses a file, and each request to the process that owns a file names the version.
     from importlib.metadata import PackageNotFoundError, version
 
@@ -316,7 +316,7 @@ def release() -> str:
 @lru_cache(maxsize=32)
 def _backend_of(scheme: str) -> str:
     """
-    Return what serves a scheme, as ``module:name``.
+    Return the backend of a scheme, as ``module:name``.
 
     It is looked for once: that reads the metadata of all installed packages, but for our own backends.
 
@@ -335,7 +335,7 @@ def _backend_of(scheme: str) -> str:
 
 def namespace_of(url: str, otherwise: str) -> str:
     """
-    Return the namespace that a URL says; *otherwise* if it says none, or is no URL.
+    Return the namespace of a URL, *otherwise* for a URL without one or any other text.
 
     Raises:
         InvalidJobError: it is not valid.
@@ -360,7 +360,7 @@ def _namespace_of(parts: SplitResult, otherwise: str) -> str:
 
 def begins_history(before: int, token: int) -> bool:
     """
-    Return whether a token shows that the store lost data since it gave an earlier token.
+    Return whether a token shows that the store lost data since an earlier token.
 
     At the end of a count the next epoch begins, and nothing is lost; a history begins in the lower half of a count.
 

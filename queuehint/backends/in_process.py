@@ -53,7 +53,7 @@ VERSION_POLL_S = 0.05
 
 class LocalBackend(Backend):
     """
-    An engine of this process alone, and its waiters.
+    The engine of a single process, and its waiters.
 
     A subclass sets ``engine`` before the first operation or wait; it is used under ``_lock`` only.
     """
@@ -139,7 +139,7 @@ class LocalBackend(Backend):
         self._leave(waiter)
 
     async def _prepare(self, question: Operation[Any]) -> None:
-        """Index by path, in steps with turns for others between, what a question by path is going to look at."""
+        """Index records by path for the coming query, in steps that let other callers in between."""
         if not isinstance(question, List | CountRecords):
             return
         self._check_usable()
@@ -172,7 +172,7 @@ class LocalBackend(Backend):
     def adopt(
         self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
     ) -> Callable[[], None]:
-        """Renew these leases before anything is reaped, and say by `Why` whether their loop is blocked."""
+        """Renew these leases before the store reaps, and report a blocked event loop by `Why`."""
         # Without the lock, which may be held for long: each is one step, and readers take a copy.
         key = object()
         self._adopted[key] = leases, blocked_ms
@@ -183,7 +183,7 @@ class LocalBackend(Backend):
         return forget
 
     def _going_soon(self, interest: Interest) -> tuple[str, ...]:
-        """Return those of the jobs waited for whose records the engine would drop before they can be read."""
+        """Return the awaited jobs whose records the engine would drop before they can be read."""
         job_ids = (*interest.jobs, *interest.kept)
         if not job_ids:
             return ()
@@ -194,7 +194,7 @@ class LocalBackend(Backend):
             return tuple([job.id for job in known if job is not None and not job.is_over and table.goes_soon(job)])
 
     def _enter(self, interest: Interest, timeout_s: float, wake: Callable[[], None]) -> Waiter | None:
-        """Register a waiter; return None if it has news already."""
+        """Register a waiter. Return None if there is news already."""
         self._check_usable()
         with self._lock:
             if self._closed:  # closed meanwhile: this waiter would never be woken
@@ -246,7 +246,7 @@ class LocalBackend(Backend):
         return max(0, waiter.until_ms - self._clock.now_ms()) / 1000
 
     def _wake(self) -> None:
-        """Wake those whose wait is over after an operation."""
+        """Wake the waiters whose wait has ended after an operation."""
         table, waiting = self.engine.state.table, self._waiting
         if waiting.waiters:
             waiting.call_concerned(
@@ -266,7 +266,7 @@ class LocalBackend(Backend):
     # --- what every operation does -------------------------------------------------------------------------------
 
     def _apply(self, operation: Operation[Reply], now_ms: int) -> Reply:
-        """Apply an operation to the engine and wake the waiters concerned; under the lock."""
+        """Apply an operation to the engine and wake the waiters concerned, under the lock."""
         engine = self.engine
         try:
             reply = engine.apply(operation, now_ms)
@@ -283,13 +283,13 @@ class LocalBackend(Backend):
         return self._say_blocked(reply) if type(reply) is Chain else reply
 
     def _own_leases(self, now_ms: int) -> list[tuple[str, int]]:
-        """Return the leases to be renewed before something is reaped; none while nothing is due."""
+        """Return the leases to renew before the store reaps, none while nothing is due."""
         if not self._adopted or not self.engine.state.table.timers.is_due(now_ms):
             return []
         return [lease for held, _ in list(self._adopted.values()) for lease in held()]
 
     def _say_blocked(self, reply: Reply) -> Reply:
-        """Add to why running jobs are where they are that the event loop of their worker is blocked, if it is."""
+        """Report a blocked event loop of a worker among the reasons of its running jobs."""
         if not isinstance(reply, Chain):
             return reply
         at_path = None if reply.at_path is None else reply.at_path.each_reason(self._with_blocked)
@@ -306,7 +306,7 @@ class LocalBackend(Backend):
     # --- care ----------------------------------------------------------------------------------------------------
 
     def _check_usable(self) -> None:
-        """Refuse before the lock is taken: in a fork, the thread that held it may not exist."""
+        """Refuse before taking the lock, which a lost thread may hold in a fork."""
         if self._closed:
             raise BackendUnavailableError(f"the {self.kind} backend was closed")
         if self._is_forked():
@@ -316,19 +316,19 @@ class LocalBackend(Backend):
             )
 
     def _is_gone(self) -> bool:
-        """Return whether threads that had the lock may be gone for good: in a fork, or at the very end."""
+        """Return whether threads that held the lock may be lost, as in a fork or at interpreter exit."""
         return self._is_forked() or sys.is_finalizing()
 
     def _begin_use(self) -> None:
-        """Bind it to this process."""
+        """Bind the backend to this process."""
         self._pid, self._process = os.getpid(), this_process.mark
 
     def _is_forked(self) -> bool:
-        """Return whether this is a fork of the process that uses it."""
+        """Return whether this process is a fork of the one that used the backend."""
         return self._process is not None and self._process is not this_process.mark
 
     def _time_ms(self) -> int:
-        """Return the time of the store; log, once a minute, that the clock of the machine is behind it."""
+        """Return the time of the store. Log once a minute when the clock of the machine is behind."""
         clock_ms, time_ms = self._clock.now_ms(), self.engine.state.now_ms
         if clock_ms < time_ms - CLOCK_LATE_MS:
             if now_s() >= self._behind_said_s + BEHIND_EVERY_S:

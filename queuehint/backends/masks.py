@@ -102,7 +102,7 @@ def _masked_option(option: str) -> str:
 
 
 def masked_name(name: str) -> str:
-    """Return the name of an option, unless it looks like none: what was to be quoted may stand there."""
+    """Return the name of an option, masked unless it has the form of one."""
     return name if _OPTION.fullmatch(name) else HIDDEN
 
 

@@ -61,7 +61,7 @@ class MemoryBackend(LocalBackend):
         return cls(options)
 
     async def call(self, operation: Operation[Reply]) -> Reply:
-        """Do one operation; suspends only before a question by path, while records are indexed for it."""
+        """Apply one operation, and suspend only to index records for a query by path."""
         if operation.is_question:
             await self._prepare(operation)
         return self.call_sync(operation)
@@ -86,7 +86,7 @@ class MemoryBackend(LocalBackend):
             return reply
 
     def owes_turn(self, operation: Operation[Any]) -> bool:
-        """Return whether others on a caller's loop have to have their turn: after every tenth job of those alone."""
+        """Return whether other tasks of the loop need a turn. Of single enqueues of one thread one in ten does."""
         if type(operation) is not Enqueue or len(operation.jobs) > 1:
             return True
         thread, self._in_a_row = threading.get_ident(), self._in_a_row + 1
@@ -104,7 +104,7 @@ class MemoryBackend(LocalBackend):
             self.engine.await_ends(job_ids)
 
     def say_left(self, what: str = "stay in memory without a worker, and are lost when the process ends") -> None:
-        """Warn of unfinished jobs, by state; once for the same. In a test, whose clock is its own, none are lost."""
+        """Warn of unfinished jobs by state, once for equal counts, and never under a test's clock."""
         if self._closed or not self._is_real or self._is_gone():
             return
         with self._lock:

@@ -38,7 +38,7 @@ def _printable(text: str) -> str:
 @attrs.frozen(kw_only=True)
 class Finding:
     """
-    One thing that is wrong.
+    One fault found by a doctor.
 
     Args:
         kind: `setting`, `schema`, `type`, `ttl`, `foreign`, `key`, `retention`, `state`, `counter`, `gate`, `place`,
@@ -60,7 +60,7 @@ class Finding:
     repairs: tuple[Repair, ...] = attrs.field(default=(), repr=False, eq=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the finding as a dict for JSON."""
         return {
             "kind": self.kind,
             "level": self.level,
@@ -104,11 +104,11 @@ class Report:
 
     @property
     def is_clean(self) -> bool:
-        """Nothing is wrong; there may be warnings."""
+        """Whether the report has no findings except warnings."""
         return not self.errors
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the report as a dict for JSON."""
         return {
             "store": self.store,
             "namespace": self.namespace,
@@ -134,7 +134,7 @@ def cycle_finding(where: str, cycle: Sequence[str]) -> Finding:
 
 
 def lost_wait_finding(where: str, job_id: str, wait: str, *repairs: Repair) -> Finding:
-    """Return the finding that a job waits for a signal by a wait that has no record, so that nothing lets it go on."""
+    """Return the finding that a job waits for a signal by a wait without a record, and is stalled."""
     what = f"job {job_id} waits for a signal for ever: the record of its wait, {wait}, is not there"
     return Finding(kind="wait", where=where, what=what, is_repairable=True, job_id=job_id, repairs=repairs)
 
@@ -149,7 +149,7 @@ def unawaited_finding(where: str, wait: str, *repairs: Repair) -> Finding:
 
 def place_finding(where: str, job: Standing, passed: tuple[int, ...], *repairs: Repair) -> Finding:
     """
-    Return the finding that a job stands at another gate than placing all jobs anew puts it.
+    Return the finding that a job is at another gate than its claims require.
 
     Args:
         passed: how many gates its claims pass then.
@@ -163,7 +163,7 @@ def place_finding(where: str, job: Standing, passed: tuple[int, ...], *repairs: 
 
 
 def order_finding(where: str, job: Standing) -> Finding:
-    """Return the finding that a job has started before one that comes before it, with which it conflicts."""
+    """Return the finding that a job has started before an earlier conflicting one."""
     what = f"job {job.job_id} has started before its turn: an unfinished job with which it conflicts comes before it"
     return Finding(kind="order", where=where, what=what, job_id=job.job_id)
 

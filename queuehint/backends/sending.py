@@ -158,7 +158,7 @@ def until_whole(attempt: Callable[[], Steps[T]], own_ids: Callable[[], Sequence[
 
 def in_turn(step: Operation[Any] | Ahead, *, staged: str | None = None) -> Steps[Any]:
     """
-    Send a part; while a job of it belongs to an older submission that is under way, wait and send it again.
+    Send a part, again after a wait while one of its jobs belongs to an older submission.
 
     Raises:
         QueueHintError: as `with_room`; `ConcurrentSubmissionError` if the other one is under way for `TURN_S`.
@@ -179,17 +179,17 @@ def in_turn(step: Operation[Any] | Ahead, *, staged: str | None = None) -> Steps
 
 
 def _refuse_fewer(flow: str, count: int) -> Steps[None]:
-    """Refuse a flow of which all jobs are there already if it has more than these, as one submission does."""
+    """Refuse a flow whose jobs all exist if it has others too, as one submission does."""
     if (yield CountRecords(RecordFilter(flow=flow))).total > count:
         raise DuplicateFlowError(flow)
 
 
 def _taken(jobs: Sequence[EnqueuedJob], staged: str | None) -> tuple[str, ...]:
-    """Return the ids of jobs that are enqueued although a later part was not; what is staged takes effect as one."""
+    """Return the ids of the jobs enqueued by the parts before a failure. A staged submission is atomic."""
     return () if staged is not None else tuple([job.id for job in jobs])
 
 
 def _units(spec: JobSpec) -> int:
-    """Return how much following work it is to have a staged job take effect."""
+    """Return the amount of follow-up work to commit a staged job."""
     edges = len(spec.depends_on)
     return 1 + sum([len(claim.path) + 1 for claim in spec.claims]) + EDGE_UNITS * edges + edges // EDGES_AT_ONCE

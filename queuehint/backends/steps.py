@@ -48,13 +48,13 @@ class Wait:
 
     @property
     def is_plain(self) -> bool:
-        """True if it is for a time and nothing else."""
+        """Whether the wait is for a time alone."""
         return not (self.interest.jobs or self.interest.pools or self.interest.worker or self.interest.kept)
 
 
 def was_in_vain(begun_s: float, wait_s: float) -> bool:
     """
-    Return whether a wait that began then, by the monotonic clock, lasted its whole time, so that there is no news.
+    Return whether a wait that began at that monotonic time lasted to its timeout, without news.
 
     What came at the last moment is told at once by the next wait.
     """
@@ -63,7 +63,7 @@ def was_in_vain(begun_s: float, wait_s: float) -> bool:
 
 @attrs.frozen
 class Ahead:
-    """Carry out an operation, and meanwhile prepare the one that follows if this one is not refused."""
+    """Carry out an operation, and meanwhile prepare the next one unless this one is refused."""
 
     operation: Operation[Any]
     following: Operation[Any]
@@ -79,7 +79,7 @@ def each_ahead(operations: Sequence[Operation[Any]]) -> list[Operation[Any] | Ah
 
 
 class Abandoned(BaseException):
-    """The steps have no caller any more who would get their answer; the last operation may have been done or not."""
+    """The caller of the steps is gone. The last operation has an unknown outcome."""
 
 
 async def run_steps(backend: Backend, steps: Steps[T], step: Step | None = None) -> T:
@@ -118,7 +118,7 @@ async def run_steps(backend: Backend, steps: Steps[T], step: Step | None = None)
 
 
 async def _undo(backend: Backend, steps: Steps[Any]) -> None:
-    """Have steps without a caller take back what they have begun."""
+    """Have abandoned steps compensate the work they have begun."""
     step = _abandon(steps)
     if step is None:
         return
@@ -141,7 +141,7 @@ async def _undo(backend: Backend, steps: Steps[Any]) -> None:
 
 
 def _abandon(steps: Steps[Any]) -> Step | None:
-    """Tell steps that their caller is gone; return the first one that takes back what they have begun, if any does."""
+    """Cancel the steps. Return their first compensating operation, if any."""
     try:
         return steps.throw(Abandoned())
     except (Abandoned, StopIteration):
@@ -155,7 +155,7 @@ async def _take(backend: Backend, step: Ahead | Wait) -> Any:
 
 
 async def _take_ahead(backend: Backend, step: Ahead) -> Any:
-    """Carry out an operation; while the store is at it, prepare the next one."""
+    """Carry out an operation, and prepare the next one meanwhile."""
     call = asyncio.ensure_future(backend.call(step.operation))
     try:
         # In this turn the call is sent.
@@ -168,7 +168,7 @@ async def _take_ahead(backend: Backend, step: Ahead) -> Any:
 
 
 def run_steps_sync(backend: Backend, steps: Steps[T], step: Step | None = None) -> T:
-    """Like `run_steps`, for code without a loop; what was begun is taken back by calls like any others."""
+    """Like `run_steps`, for code without a loop. Compensation runs as ordinary calls."""
     try:
         if step is None:
             step = next(steps)
@@ -220,7 +220,7 @@ def tick_until_done(*, more: bool, at_most: int | None = None) -> Steps[None]:
 
 
 def with_room(step: Operation[T] | Ahead, *, staged: str | None = None) -> Steps[T]:
-    """Submit jobs; where there is no room for them, as `find_room` does."""
+    """Submit jobs. On a full backlog, try again as `find_room` does."""
     try:
         reply: T = yield step
     except QueueFullError as error:
@@ -230,7 +230,7 @@ def with_room(step: Operation[T] | Ahead, *, staged: str | None = None) -> Steps
 
 def find_room(step: Operation[T] | Ahead, refusal: QueueFullError, *, staged: str | None = None) -> Steps[T]:
     """
-    Submit jobs for which there was no room: have the work done that is due, and ask again.
+    Submit jobs after a refusal for a full backlog: apply due work, and try again.
 
     Jobs whose end is due take up room until a store is asked to do something, and it may not be asked by anybody but
     producers. After 1, 2, 4 and so on steps, 127 in all, the refusal is final: that much ends all of a flow of 100 000
@@ -259,14 +259,14 @@ def find_room(step: Operation[T] | Ahead, refusal: QueueFullError, *, staged: st
 
 
 def withdraw(staged: str) -> Steps[None]:
-    """Withdraw a submission in parts that was refused; if the store does not answer, what it has of it expires."""
+    """Withdraw a refused submission in parts. Without an answer its parts expire in the store."""
     with suppress(BackendError):
         more = (yield Withdraw(staged)).more
         yield from tick_until_done(more=more)
 
 
 def _by_number(ids: tuple[str, ...], *, newest_first: bool) -> Steps[tuple[str, ...]]:
-    """Return ids in order of number, those that are unknown last."""
+    """Return ids in order of number, unknown ids last."""
     numbers: dict[str, float] = {}
     for begin in range(0, len(ids), _READ_AT_ONCE):
         for record in (yield Get(ids[begin : begin + _READ_AT_ONCE])).records:
@@ -279,7 +279,7 @@ def order_some(
     ids: Sequence[str], make: Callable[[tuple[str, ...]], Operation[Judged]], *, first: Literal["oldest", "newest"]
 ) -> Steps[list[tuple[Verdict, JobState | None]]]:
     """
-    Order something of jobs, `JOBS_AT_ONCE` in a request, and have follow-up work done; return the verdict on each id.
+    Apply an order to jobs, `JOBS_AT_ONCE` in a request, and its follow-up work. Return the verdict on each id.
 
     An id that is named twice is ordered once. Several requests go by the order of enqueue, whatever the order of *ids*;
     the numbers are read for that.

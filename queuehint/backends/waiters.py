@@ -17,7 +17,7 @@ _Topic = tuple[str, object]
 
 
 class Waiter:
-    """A waiter: its deadline, its wake-up, its topics, the release of a worker."""
+    """A waiter with its deadline, its wake-up, its topics, and its worker's release."""
 
     __slots__ = ("pending", "release", "topics", "until_ms", "wake", "works")
 
@@ -62,7 +62,7 @@ class WaitingRoom:
             self._latest_ms = max(self._latest_ms, waiter.until_ms)
 
     def leave(self, waiter: Waiter) -> None:
-        """Remove a waiter; it may be gone already."""
+        """Remove a waiter, if still there."""
         if waiter not in self.waiters:
             return
         del self.waiters[waiter]
@@ -83,7 +83,7 @@ class WaitingRoom:
         is_drained: Callable[[CountPending], bool],
     ) -> None:
         """
-        Wake those to whom what an operation has done is news.
+        Wake the waiters whose topics an operation has changed.
 
         Args:
             ended: jobs that are over.
@@ -107,7 +107,7 @@ class WaitingRoom:
                 waiter.wake()
 
     def _call_ready(self, filled: set[tuple[str, str | None]]) -> None:
-        """Wake the workers that wait for jobs of queues and users, but those whose release has refused these jobs."""
+        """Wake the workers waiting for jobs of queues and users, except releases that have refused these jobs."""
         refused = [each for each in filled if REFUSED_MARK in each[0]]
         fresh = filled.difference(refused)
         self._call("pool", {pool for pool, _ in fresh})

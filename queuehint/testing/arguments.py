@@ -29,7 +29,7 @@ def check_function(value: object, *, parameter: str) -> None:
 
 def read_call(item: object, *, parameter: str) -> tuple[str, Sequence[str] | None, tuple[Any, ...], dict[str, Any]]:
     """
-    Return the task, the hint and the arguments of a job, by position and by name; the hint is not checked.
+    Return the task, the hint and the arguments of a job, by position and by name, without a check of the hint.
 
     Raises:
         InvalidJobTypeError: it is no tuple of these.
@@ -60,7 +60,7 @@ def _is_loop_running() -> bool:
 
 
 def off_the_loop(call: Callable[[], T]) -> T:
-    """Call on this thread, or, where a loop runs, on another one, which may run a loop of its own."""
+    """Call a function on this thread, or on another one where a loop runs, so that the function may run a loop."""
     if not _is_loop_running():
         return call()
     answer: list[T] = []

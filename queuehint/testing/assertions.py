@@ -33,7 +33,7 @@ _SPEC_FIELDS = ("user", "service", "pool", "priority", "key", "flow", "parent", 
 
 class Wanted(TypedDict, total=False):
     """
-    Conditions on a job; a condition that is not given allows anything.
+    Conditions on a job. An omitted condition allows anything.
 
     Args:
         args: its first arguments by position; for these the task has to be known to the scheduler.
@@ -69,7 +69,7 @@ async def all_enqueued(
     sched: Scheduler, task: str | Job[..., Any] | None = None, **wanted: Unpack[Wanted]
 ) -> list[JobRecord]:
     """
-    Return the jobs that are what is `Wanted`, in order of enqueue.
+    Return the jobs that meet the conditions of `Wanted`, in order of enqueue.
 
     Args:
         task: its name, or the job that `Scheduler.job` made.
@@ -104,7 +104,7 @@ async def assert_enqueued(
     **wanted: Unpack[Wanted],
 ) -> list[JobRecord]:
     """
-    Assert that a job was enqueued that is what is `Wanted`, and return those that are, in order of enqueue.
+    Assert that a job meets the conditions of `Wanted`, and return the matches in order of enqueue.
 
     Args:
         task: its name, or the job that `Scheduler.job` made.
@@ -162,7 +162,7 @@ async def refute_enqueued(
     **wanted: Unpack[Wanted],
 ) -> None:
     """
-    Assert that no job was enqueued that is what is `Wanted`.
+    Assert that no enqueued job meets the conditions of `Wanted`.
 
     Args:
         task: its name, or the job that `Scheduler.job` made.
@@ -206,7 +206,7 @@ class _Look:
         self.found: list[JobRecord] = []
 
     def has_found(self, records: Iterable[JobRecord]) -> bool:
-        """Return whether enough is there; raise if it is not and the time is over."""
+        """Return whether enough jobs match. Raise after the deadline with another number."""
         records = list(records)
         self.found = self.question.fitting(records)
         if len(self.found) == self.count or (self.count is None and self.found):
@@ -217,7 +217,7 @@ class _Look:
         raise AssertionError(f"expected {expected} {self.question}{self.question.instead(records)}")
 
     def has_found_none(self, records: Iterable[JobRecord]) -> bool:
-        """Raise if there is one; say whether to look again."""
+        """Raise if a job matches. Return whether to look again."""
         self.found = self.question.fitting(records)
         if self.found:
             lines = [f"\n  {self.question.told(record)}" for record in self.found[:LISTED_MAX]]
@@ -285,11 +285,11 @@ class _Question:
     # --- records ---
 
     def fitting(self, records: Iterable[JobRecord]) -> list[JobRecord]:
-        """Return the records that are what is wanted."""
+        """Return the records that meet the conditions."""
         return [record for record in records if next(self.differences(record), None) is None]
 
     def differences(self, record: JobRecord) -> Iterator[str]:
-        """Yield what of a record is not what is wanted, most telling first."""
+        """Yield the differences of a record from the conditions, the most significant first."""
         spec = record.spec
         if self.task is not None and spec.task != self.task:
             yield f"task is {spec.task!r}"
@@ -333,7 +333,7 @@ class _Question:
         return bool(written.get(name) == plain)
 
     def _plain(self, record: JobRecord) -> dict[str, Any]:
-        """Return the arguments as they travel, with the defaults of those left out where they are known."""
+        """Return the encoded arguments, with known defaults in place of omitted ones."""
         try:
             plain = self.sched.records.arguments_of(record)
         except Exception:  # noqa: BLE001 - somebody else's
@@ -352,7 +352,7 @@ class _Question:
         return "  ".join(words)
 
     def instead(self, records: Sequence[JobRecord]) -> str:
-        """Return what there is, the most similar first."""
+        """Return a description of the existing jobs, the most similar first."""
         if not records:
             return "; none was enqueued at all"
         ranked = sorted(records, key=lambda record: len(list(self.differences(record))))
@@ -366,7 +366,7 @@ class _Question:
 
 
 def _typed(sched: Scheduler, handler: Handler, record: JobRecord) -> dict[str, Any]:
-    """Return the arguments as their handler gets them; none if it would not."""
+    """Return the arguments converted for the handler, empty if the conversion fails."""
     try:
         return sched.codec.loads(record.spec.arguments, handler.annotations)
     except Exception:  # noqa: BLE001 - they are compared as they travel then
@@ -374,7 +374,7 @@ def _typed(sched: Scheduler, handler: Handler, record: JobRecord) -> dict[str, A
 
 
 def _delay_ms(record: JobRecord) -> int | None:
-    """Return how long after its enqueue a job was to be due."""
+    """Return the delay of a job from its enqueue to its due time."""
     spec = record.spec
     return spec.delay_ms if spec.run_at_ms is None else max(0, spec.run_at_ms - record.enqueued_ms)
 

@@ -47,7 +47,7 @@ class BackendQueue:
         self._pools: dict[str, None] = {}
 
     def enqueue(self, job: TraceJob) -> None:
-        """Enqueue a job that is tried as often as it takes."""
+        """Enqueue a job with unlimited attempts."""
         policy = Policy(
             max_attempts=1000,
             on_retry=job.on_retry,
@@ -77,7 +77,7 @@ class BackendQueue:
         return None
 
     def end(self, job_id: str, outcome: Ended) -> None:
-        """Settle a job; a retried one is due again at once."""
+        """Settle a job. A retried job is due again at once."""
         kind = OutcomeKind.FINISHED if outcome == "finished" else OutcomeKind.FAILED
         report = Outcome(job_id=job_id, token=self._tokens.pop(job_id), kind=kind, final=outcome == "failed")
         self._do(op.Exchange("w", settle=(report,)))
@@ -92,7 +92,7 @@ class BackendQueue:
             self._owner.close_sync()
 
     def _do(self, operation: Any) -> Any:
-        """Do an operation and all that follows from it."""
+        """Apply an operation and its follow-up work."""
         reply = self._backend.call_sync(operation)
         is_more = reply.more
         while is_more:

@@ -58,7 +58,7 @@ AS_DECLARED: Final[Any] = object()
 
 
 class TooManyRunsError(AssertionError):
-    """Jobs keep coming: `drain` has run as many as it may."""
+    """`drain` has run its maximum of jobs, and more are ready."""
 
 
 @contextlib.contextmanager
@@ -130,7 +130,7 @@ async def drain(
     runs_max: int = 10_000,
 ) -> list[JobRecord]:
     """
-    Run all jobs now: time does not pass, it is moved to when the next thing is due.
+    Run all jobs now. The clock jumps to the next due time instead of passing.
 
     What becomes due on the way happens as it would: delayed jobs, retries, schedules, leases, records that expire. If
     a worker of the scheduler runs in this process it runs the jobs, else one runs until this returns.
@@ -251,7 +251,7 @@ async def _run_all(sched: Scheduler, options: _Options, watch: _Watch) -> None:
 
 
 async def _rest(sched: Scheduler, watch: _Watch) -> int | None:
-    """Wait until nothing goes on any more without time passing; return when something is due."""
+    """Wait until no job makes progress without the clock. Return when a job is due."""
     backend = sched.backend
     looks = LOOKS_HERE if backend.is_local and sched.runs_workers_here() else LOOKS_ELSEWHERE
     turns = patience = 0
@@ -278,7 +278,7 @@ async def _rest(sched: Scheduler, watch: _Watch) -> int | None:
 
 
 class _Watch:
-    """Notes which attempts end, and what handlers raise, while the block runs; from any thread."""
+    """Records ended attempts and exceptions of handlers while the block runs, from any thread."""
 
     def __init__(self, sched: Scheduler, options: _Options) -> None:
         self._sched = sched
@@ -303,7 +303,7 @@ class _Watch:
         self._sched._handlers.update(self._handlers)
 
     def check(self) -> None:
-        """Raise what there is to raise."""
+        """Raise the recorded exception, if there is one."""
         if self._options.raise_errors and self._error is not None:
             raise self._error
         if self.runs > self._options.runs_max:
@@ -335,7 +335,7 @@ class _Watch:
             self._error = raised
 
     def _watched(self, handler: Handler) -> Handler:
-        """Return a handler that tells what its function raises."""
+        """Return a handler that reports the exceptions of its function."""
         watched = copy.copy(handler)
         function = handler.function
 
@@ -363,7 +363,7 @@ class _Watch:
 
 
 class _Caller(Executor):
-    """Runs a coroutine on another thread's loop, and what is submitted meanwhile on the thread that waits for it."""
+    """Runs a coroutine on another thread's loop, and calls submitted meanwhile on the waiting thread."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -383,7 +383,7 @@ class _Caller(Executor):
         return future
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine to its end; return or raise what it does."""
+        """Run a coroutine to its end. Return its result or raise its exception."""
         done: Future[T] = Future()
         begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
 

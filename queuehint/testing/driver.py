@@ -36,7 +36,7 @@ def claim(*path: str, mode: Mode = "exclusive") -> Claim:
 
 def job(id: str, hint: list[str] | None = None, **fields: Any) -> JobSpec:
     """
-    Return the spec of a job with one exclusive claim, or with none; *fields* as of `JobSpec` or of `Policy`.
+    Return the spec of a job with one exclusive claim, or without one. *fields* are of `JobSpec` or of `Policy`.
 
     The field ``after`` names the jobs it depends on, by id or as `Dependency`.
     """
@@ -51,7 +51,7 @@ def job(id: str, hint: list[str] | None = None, **fields: Any) -> JobSpec:
 
 
 def unusual_policy(backoff: Backoff) -> Policy:
-    """Return a policy with a back-off of which no other field has its default."""
+    """Return a policy and a back-off without any field at its default."""
     kinds = {name: kind for name, kind in kinds_of(Policy).items() if name != "backoff"}
     fields: dict[str, Any] = {name: _another(kind, getattr(DEFAULT_POLICY, name)) for name, kind in kinds.items()}
     return Policy(backoff=backoff, **fields)
@@ -81,7 +81,7 @@ class Driver(ABC):
 
     @abstractmethod
     def advance(self, ms: int) -> None:
-        """Advance the time, without doing what becomes due."""
+        """Advance the time, without an effect on due jobs."""
 
     # --- producers ---
 
@@ -90,15 +90,15 @@ class Driver(ABC):
         return self.apply(op.Enqueue(jobs))
 
     def cancel(self, *ids: str) -> list[op.Verdict]:
-        """Cancel jobs; a verdict each."""
+        """Cancel jobs. Return a verdict for each."""
         return [verdict for verdict, _ in self.apply(op.Cancel(ids)).verdicts]
 
     def cancel_path(self, *path: str) -> bool:
-        """Cancel what is at or below a path; True while some of it is left to do."""
+        """Cancel jobs at or below a path. Return True while some are left."""
         return self.apply(op.CancelPath(path)).more
 
     def count_path(self, *path: str) -> int:
-        """Cancel what is at or below a path to the end; return how many jobs were reached."""
+        """Cancel all jobs at or below a path. Return the number of jobs reached."""
         reply = self.apply(op.CancelPath(path))
         if reply.number is None:
             return reply.reached
@@ -106,7 +106,7 @@ class Driver(ABC):
         return int(self.apply(op.Pull(op.TALLIES, str(reply.number))).value or -1)
 
     def cancel_flow(self, flow: str) -> bool:
-        """Cancel a flow; True while some of it is left to do."""
+        """Cancel jobs of a flow. Return True while some are left."""
         return self.apply(op.CancelFlow(flow)).more
 
     def stage(self, part: str, *jobs: JobSpec) -> op.Enqueued:
@@ -116,45 +116,45 @@ class Driver(ABC):
         return reply
 
     def depend(self, part: str, id: str, portion: int, *after: str | Dependency, **fields: Any) -> bool:
-        """Add a portion of dependencies to a job of a large submission; False if it is not to be added."""
+        """Add a portion of dependencies to a job of a large submission. Return False on a refusal."""
         edges = tuple([edge if isinstance(edge, Dependency) else Dependency(edge) for edge in after])
         changed = self.apply(op.Depend(part, id, portion, edges, **fields)).changed
         self._staged.setdefault(part, Counter())["portions"] += changed
         return changed
 
     def commit(self, part: str, **fields: Any) -> int:
-        """Commit all parts, by default as many as were sent by this driver; return their number of jobs."""
+        """Commit all parts, by default those sent by this driver. Return their number of jobs."""
         sent = self._staged.pop(part, Counter(jobs=0))
         return self.apply(op.Commit(part, **{**sent, **fields})).jobs
 
     def withdraw(self, part: str) -> bool:
-        """Withdraw all parts; False if there is nothing to withdraw."""
+        """Withdraw all parts. Return False if there are none."""
         self._staged.pop(part, None)
         return self.apply(op.Withdraw(part)).changed
 
     def redrive(self, *ids: str, downstream: bool = False, drop_steps: bool = False) -> list[op.Verdict]:
-        """Bring dead jobs back; a verdict each."""
+        """Redrive dead jobs. Return a verdict for each."""
         return [verdict for verdict, _ in self.apply(op.Redrive(ids, downstream, drop_steps=drop_steps)).verdicts]
 
     def rerun(
         self, *ids: str, versions: tuple[int, ...] | None = None, downstream: bool = False, drop_steps: bool = False
     ) -> list[tuple[op.Verdict, JobState | None]]:
-        """Run jobs again that are over, by default as they are now; a verdict each, and the state."""
+        """Rerun ended jobs, by default in their present state. Return a verdict for each, and the state."""
         again = versions or tuple([record.version if (record := self.find(each)) else 1 for each in ids])
         return [*self.apply(op.Redrive(ids, downstream, drop_steps=drop_steps, again=again)).verdicts]
 
     def make_due(self, *ids: str) -> list[op.Verdict]:
-        """Let the time be now that jobs wait for; a verdict each."""
+        """End the waits of jobs for a time. Return a verdict for each."""
         return [verdict for verdict, _ in self.apply(op.Redrive(ids, waiting=True)).verdicts]
 
     def discard(self, *ids: str) -> list[op.Verdict]:
-        """Remove jobs from the dead-letter queue; a verdict each."""
+        """Remove jobs from the dead-letter queue. Return a verdict for each."""
         return [verdict for verdict, _ in self.apply(op.Discard(ids)).verdicts]
 
     # --- workers ---
 
     def exchange(self, *settle: Outcome, worker: str = "w", **fields: Any) -> op.Exchanged:
-        """Settle outcomes and claim jobs in one step; fields as of `Exchange`."""
+        """Settle outcomes and claim jobs in one step. The fields are of `Exchange`."""
         reply = self.apply(op.Exchange(worker, settle, **fields))
         self.grants.update({grant.spec.id: grant for grant in reply.grants})
         return reply
@@ -184,16 +184,16 @@ class Driver(ABC):
         return self.apply(op.Enqueue(jobs, parent=(parent, self.grants[parent].token)))
 
     def await_children(self, id: str, *children: str, **fields: Any) -> None:
-        """Settle a running job with children: it is over when they are."""
+        """Settle a running job with children, whose ends it waits for."""
         assert self.settle(id, OutcomeKind.CHILDREN, children=children, **fields) is op.Verdict.DONE
 
     def renew(self, *ids: str, lease_ms: int = 30_000, begun: bool = False, blocked_ms: int = 0) -> list[op.Verdict]:
-        """Renew leases, *begun* as their code begins; a verdict each."""
+        """Renew leases. *begun* lists the jobs whose code begins. Return a verdict for each."""
         leases = tuple((job_id, self.grants[job_id].token) for job_id in ids)
         return list(self.apply(op.Renew(leases, lease_ms, begun=begun, blocked_ms=blocked_ms)).verdicts)
 
     def run(self, limit: int = 1) -> list[str]:
-        """Start and finish ready jobs, up to *limit* at once, until none is left; return their ids in order."""
+        """Start and finish ready jobs until none is left, with up to *limit* running. Return their ids in order."""
         order = []
         while ids := self.start(limit):
             self.finish(*ids)
@@ -203,11 +203,11 @@ class Driver(ABC):
     # --- time ---
 
     def tick(self) -> op.Ticked:
-        """Do what is due and left over."""
+        """Apply due work and leftovers."""
         return self.apply(op.Tick())
 
     def wait(self, ms: int) -> None:
-        """Advance the time, then do what is due and all follow-up work."""
+        """Advance the time, then apply due work and all leftovers."""
         self.advance(ms)
         for _ in range(TICKS_MAX):
             if not self.tick().more:
@@ -239,7 +239,7 @@ class Driver(ABC):
         return self.post(*[op.Note(id, token, step=step) for step in self.steps_of(**results)])
 
     def fetch(self, id: str, *ids: str, token: int | None = None, steps_from: int | None = None) -> op.Fetched:
-        """Read results of jobs that a running job depends on, and those of its steps behind the first so many."""
+        """Read the results of a running job's dependencies, and of its later steps."""
         return self.apply(op.Fetch(id, self.grants[id].token if token is None else token, ids, steps_from))
 
     def fetch_steps(self, id: str, token: int, first: int = 0) -> op.Fetched:
@@ -249,23 +249,23 @@ class Driver(ABC):
     # --- operators ---
 
     def pause(self, *path: str, for_ms: int | None = None) -> bool:
-        """Pause a path; True unless it was."""
+        """Pause a path. Return False if the path was paused."""
         return self.pause_jobs(for_ms, path=path)
 
     def resume(self, *path: str) -> bool:
-        """Resume a path; True unless it was not paused."""
+        """Resume a path. Return False if the path was not paused."""
         return self.resume_jobs(path=path)
 
     def pause_jobs(self, for_ms: int | None = None, **words: Any) -> bool:
-        """Pause the jobs that a filter selects; True unless they were."""
+        """Pause the jobs that a filter selects. Return False if they were paused."""
         return self.apply(op.Pause(RecordFilter(**words), for_ms)).changed
 
     def resume_jobs(self, **words: Any) -> bool:
-        """Resume the jobs that a filter selects; True unless they were not paused."""
+        """Resume the jobs that a filter selects. Return False if they were not paused."""
         return self.apply(op.Resume(RecordFilter(**words))).changed
 
     def unlimit(self, path: tuple[str, ...] | None = None, *, task: str | None = None, pool: str | None = None) -> bool:
-        """Lift the limits of a path, that of each child of it too, or of a task, a pool or the namespace."""
+        """Remove the limits of a path, of each child of a path, of a task, of a pool or of the namespace."""
         changed = self.apply(op.SetLimit(Limit(path=path, task=task, pool=pool))).changed
         if path is not None:
             changed |= self.apply(op.SetLimit(Limit(path=path, each=True))).changed
@@ -296,7 +296,7 @@ class Driver(ABC):
         return self.apply(op.Why(id)).reasons[0]
 
     def why_path(self, *path: str, limit: int = 3) -> op.PathReasons:
-        """Return what waits at or below a path, and what stands in its way."""
+        """Return the waiting jobs at or below a path, and their blockers."""
         found = self.apply(op.Why(None, limit, path)).at_path
         assert found is not None
         return found
@@ -355,11 +355,11 @@ class Queue(Driver):
                 self.engine.check()
 
     def advance(self, ms: int) -> None:
-        """Advance the time, without doing what becomes due."""
+        """Advance the time, without an effect on due jobs."""
         self.now_ms += ms
 
     def everything(self) -> object:
-        """Return all that can be seen of the engine and all that decides what it does next, to be compared."""
+        """Return the visible state of the engine and the state that decides its next steps, to be compared."""
         table = self.engine.table
         return (
             self.apply(op.Get(tuple([job.id for job in table.jobs.values() if not job.is_start])))
@@ -388,7 +388,7 @@ class Queue(Driver):
 
     @property
     def is_clean(self) -> bool:
-        """Nothing in the engine remembers a place or an edge: no node, line, key, index entry, offer or leftover."""
+        """Return whether the engine has no node, line, key, index entry, offer or leftover of a place or an edge."""
         table = self.engine.table
         return not (
             table.trie.nodes

@@ -1,4 +1,4 @@
-"""Who may ask and order what: `Access`, and the checks of a request that go before its answer."""
+"""Permissions of a board: `Access`, and the checks of a request before its answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _path(value: Any) -> Path:
 @attrs.frozen(kw_only=True)
 class Access:
     """
-    What a user of the board may do.
+    Permissions of a user of the board.
 
     Args:
         name: the user's, for the log of orders.
@@ -66,7 +66,7 @@ class Access:
 
     @property
     def prefix(self) -> str:
-        """What ids, keys, flows and signals that are made in this scope begin with, so that no other scope has them."""
+        """The prefix of ids, keys, flows and signals made in this scope, which no other scope uses."""
         return f"{quote(queue_key(self.scope), safe=':')}/" if self.scope else ""
 
     def holds(self, path: Path) -> bool:
@@ -80,7 +80,7 @@ Auth: TypeAlias = Callable[[Any], Access | Awaitable[Access | None] | None]
 
 class BasicAuth:
     """
-    One user with a password, as browsers ask for them; send it by TLS alone.
+    One user with a password for the login of browsers. Use TLS: the password travels in clear text.
 
     Args:
         user, password: what is asked for.
@@ -106,7 +106,7 @@ class BasicAuth:
 
 async def admit(request: HTTPConnection, auth: Auth | None) -> Access:
     """
-    Return what the sender of a request may do.
+    Return the permissions of the sender of a request.
 
     Raises:
         Refused: nothing.
@@ -128,7 +128,7 @@ async def admit(request: HTTPConnection, auth: Auth | None) -> Access:
 
 def checked_hosts(hosts: object) -> frozenset[str] | None:
     """
-    Return the names that a board answers for, as the header of a request has them; None for any.
+    Return the host names that a board accepts, in the form of the Host header, None for any.
 
     Raises:
         InvalidJobError, InvalidJobTypeError: naming the one that no request could be for.
@@ -181,7 +181,7 @@ def _host(name: str) -> str:
 
 
 def _shortest(text: str) -> str | None:
-    """Return an address in its shortest form; None if it is none."""
+    """Return an address in its shortest form, None for any other text."""
     try:
         return str(ip_address(text))
     except ValueError:

@@ -1,5 +1,5 @@
 """
-The ASGI application of a board: routing, headers, and the answers to what is refused.
+The ASGI application of a board: routing, headers, and error responses.
 
 Order of what a request goes through: headers of the answer, the host, who asks, where an order comes from, the rights,
 the scope, the store.
@@ -109,7 +109,7 @@ def make_app(
 
 def beside(app: ASGIApp, board: ASGIApp, *, at: str = "/queuehint") -> ASGIApp:
     """
-    Return an application with a board below a path: for frameworks that mount none, such as Django.
+    Return an application with a board mounted below a path, for frameworks without mounts, such as Django.
 
     ``application = beside(get_asgi_application(), make_app(sched, auth=...))`` goes into ``asgi.py``.
 
@@ -178,7 +178,7 @@ def _routes_of(board: Board, namespace: str) -> list[Any]:
 def _asking(
     board: Board, namespace: str, show: Callable[[Asker, Request], Awaitable[Response]]
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Return an endpoint that lets in who may come in."""
+    """Return an endpoint that authenticates its callers."""
 
     async def endpoint(request: Request) -> Response:
         access = await admit(request, board.auth)
@@ -190,7 +190,7 @@ def _asking(
 
 
 def _rows(of_path: Mapping[str, Row]) -> Callable[[Asker, Request], Awaitable[Response]]:
-    """Return what answers the rows of one path, by method."""
+    """Return an endpoint for the rows of one path, by method."""
 
     async def show(asker: Asker, request: Request) -> Response:
         row = of_path["GET" if request.method == "HEAD" else request.method]
@@ -224,7 +224,7 @@ async def _healthy(_request: Request) -> Response:
 
 
 async def _described(asker: Asker, request: Request) -> Response:
-    """Return the description of what this user may ask and order."""
+    """Return the API description of the queries and orders that this user may use."""
     shown = [row for row in ROUTES if asker.may_order or not row.is_order]
     rows = tuple([row for row in shown if row.is_scoped or not asker.access.scope])
     return JSONResponse(described(rows, f"{request.scope['root_path']}{API}"))
@@ -257,7 +257,7 @@ async def _robots(_request: Request) -> Response:
 
 
 def _refusal(request: Request, error: Refused) -> Response:
-    """Return a page for a browser that asks for one, and a problem for programs."""
+    """Return an error as a page for browsers, and as a problem document for programs."""
     is_page = "text/html" in request.headers.get("accept", "") and f"{API}/" not in request.url.path
     return pages.refused(request, error) if is_page else refusal(error)
 
@@ -319,7 +319,7 @@ class _Guarded:
 
 def _encoded(scope: Scope) -> dict[str, str]:
     """
-    Return the path of a request and the root of the application with encoded segments: a slash in an id ends none.
+    Return the path of a request and the root of the application, encoded so that a slash in an id ends no segment.
 
     Servers decode the whole path; what they were sent is in ``raw_path``, which some leave out.
     """

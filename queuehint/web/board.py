@@ -1,4 +1,4 @@
-"""A board: the stores it shows, who may use it, and `Asker`, by which pages and the API ask and order."""
+"""A board: its stores, its permissions, and `Asker`, through which pages and the API use a store."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COLOURS: Final = ("red", "orange", "green", "blue", "grey")
 @attrs.define(kw_only=True, eq=False)
 class Board:
     """
-    What a board shows, and how.
+    The stores, permissions and settings of a board.
 
     Args:
         stores: by the name of the namespace.
@@ -69,7 +69,7 @@ class Board:
 @attrs.frozen(kw_only=True, eq=False)
 class Asker:
     """
-    One user who asks one store: what a page is given.
+    One user with access to one store, passed to every page.
 
     Args:
         board: what is set for all.
@@ -83,7 +83,7 @@ class Asker:
 
     @property
     def scheduler(self) -> Scheduler:
-        """The scheduler of the namespace, for what needs no store."""
+        """The scheduler of the namespace, for calls without I/O."""
         return self.board.stores[self.namespace].scheduler
 
     @property
@@ -93,7 +93,7 @@ class Asker:
 
     def check_read(self) -> None:
         """
-        Check that the user may ask questions.
+        Check that the user may read.
 
         Raises:
             Refused: they may not.
@@ -103,7 +103,7 @@ class Asker:
 
     def check(self, route: Route) -> None:
         """
-        Check that the user may ask or order something.
+        Check that the user may send a query or an order.
 
         Raises:
             Refused: they may not.
@@ -119,7 +119,7 @@ class Asker:
 
     async def answer(self, name: str, asked: Any) -> Any:
         """
-        Return the answer to a question, or carry out an order, by the name of its route.
+        Answer a query, or carry out an order, by the name of its route.
 
         Args:
             asked: a value of the class that the route asks.
@@ -160,7 +160,7 @@ class Asker:
             raise Refused(429, "QueueFullError", "a limit above this scope is reached; nothing was enqueued") from error
 
     def _log(self, route: Route, asked: Any, found: Any) -> None:
-        """Log who has ordered what, and how many jobs or settings it changed."""
+        """Log the user of an order, and the number of jobs or settings it changed."""
         who = self.access.name or "an operator"
         facts: dict[str, Any] = {"event": "board.order", "who": who, "order": route.name, "namespace": self.namespace}
         facts |= {"what": target_of(asked), "count": count_of(asked, found)}
@@ -168,13 +168,13 @@ class Asker:
 
 
 def check_colour(value: object) -> str | None:
-    """Check the colour of a label: it is part of the name of a class in a style sheet."""
+    """Check the colour of a label, which is part of a class name in a style sheet."""
     return None if value is None else check_choice(value, COLOURS, parameter="colour")
 
 
 def target_of(asked: Any) -> str:
     """
-    Return what an order is about, as a text for the log: ids, a path, a filter.
+    Return the target of an order as text for the log: ids, a path or a filter.
 
     >>> target_of(op.Cancel(("a", "b"))), target_of(op.Close(("doc1",)))
     ("ids ('a', 'b')", "path ('doc1',)")
@@ -188,7 +188,7 @@ def target_of(asked: Any) -> str:
 
 def count_of(asked: Any, found: Any) -> int:
     """
-    Return how many jobs or settings an order has changed; a job whose id was given twice counts once.
+    Return the number of jobs or settings that an order has changed, a repeated id counted once.
 
     >>> done = (op.Verdict.DONE, None)
     >>> count_of(op.Cancel(("a", "b", "a")), op.Judged((done, (op.Verdict.UNKNOWN, None), done), more=False))

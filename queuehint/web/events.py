@@ -1,5 +1,5 @@
 """
-Streams of server-sent events: the events of jobs, and ticks that something a page shows has changed.
+Server-sent events: a stream of job events, and ticks on a change of a page's content.
 
 All streams of a process and a namespace read the event log by one request at a time. A stream ends when the store does
 not answer: a browser begins it anew with the id of the last event it has, and is told how many were missed.
@@ -51,7 +51,7 @@ LAST: Final = "Last-Event-ID"
 
 
 async def events(asker: Asker, request: Request) -> Response:
-    """Stream the events that pass a filter; ``Last-Event-ID`` goes on behind one."""
+    """Stream the events that pass a filter. ``Last-Event-ID`` resumes a stream."""
     return _streamed(asker, request, _events)
 
 
@@ -61,7 +61,7 @@ async def live(asker: Asker, request: Request) -> Response:
 
 
 def _streamed(asker: Asker, request: Request, parts: Callable[[Asker, Opening], AsyncIterator[str]]) -> Response:
-    """Return a stream; of a question for its headers alone nothing is opened."""
+    """Return a stream. A HEAD request opens no stream."""
     asker.check_read()
     if asker.board.streams >= STREAMS_MAX:
         raise Refused(503, "too-many-streams", f"{STREAMS_MAX} streams are open, the limit")
@@ -86,14 +86,14 @@ def _streamed(asker: Asker, request: Request, parts: Callable[[Asker, Opening], 
 
 
 def _head() -> Response:
-    """Return the headers of a stream, whose length nobody knows."""
+    """Return the headers of a stream without a length."""
     response = Response(media_type=MEDIA_TYPE, headers=HEADERS)
     del response.headers["content-length"]
     return response
 
 
 class Opening:
-    """The first stream of a request, and others like it that begin with the present."""
+    """The first stream of a request, shared with other streams that begin at the present."""
 
     def __init__(self, asker: Asker, wanted: EventFilter, after: int | None) -> None:
         self._asker = asker
@@ -106,7 +106,7 @@ class Opening:
         return self._asker.board.streams
 
     def now(self) -> EventStream:
-        """Return a stream of what happens from now on."""
+        """Return a stream of events from now on."""
         return self._stream(None)
 
     def _stream(self, after: int | None) -> EventStream:
@@ -145,7 +145,7 @@ async def _ticks(asker: Asker, opening: Opening) -> AsyncIterator[str]:
 
 
 class Ticks:
-    """What to send next on a stream of ticks: a tick or a ping."""
+    """The next message of a stream of ticks: a tick or a ping."""
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
@@ -154,7 +154,7 @@ class Ticks:
         self.about: tuple[Any, ...] = ()
 
     async def go_on(self, is_quiet: bool) -> None:
-        """Go on with a ping, or with a tick once it is due and a stream that begins then."""
+        """Continue with a ping, or with a tick once a tick is due."""
         self.about = ()
         if is_quiet:
             return
@@ -165,7 +165,7 @@ class Ticks:
 
 
 def apart_s(streams: int) -> float:
-    """Return how far ticks of a stream are apart at least while so many are open."""
+    """Return the minimum interval of ticks at the current number of open streams."""
     return max(TICKS_S, streams / TICKS_PER_S)
 
 
@@ -184,7 +184,7 @@ async def _next(stream: EventStream, wait_s: float) -> Event | None:
 
 
 def _block(asker: Asker, stream: EventStream, data: dict[str, Any] | None = None, name: str | None = None) -> str:
-    """Return a block with the position of a stream, which a browser keeps; without data it is no event for a page."""
+    """Return a block with the position of a stream for the browser. Without data a page sees no event."""
     named = "" if name is None else f"event: {name}\n"
     return f"id: {_id(asker, stream.after or 0)}\n{named}{'' if data is None else _data(data)}\n"
 
@@ -194,7 +194,7 @@ def _data(value: Any) -> str:
 
 
 def _id(asker: Asker, at: int) -> str:
-    """Return the number of an event, hidden in a scope: it counts the events of all."""
+    """Return the number of an event, hidden in a scope because the number counts the events of all scopes."""
     scope, position = asker.access.scope, at.to_bytes(POSITION_BYTES, "big")
     return asker.board.seal.hide(position, parameter=LAST, scope=scope) if scope else str(at)
 

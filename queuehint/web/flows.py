@@ -1,4 +1,4 @@
-"""Flows: how far one is, with a page of its jobs."""
+"""Flows: the progress of a flow, with a page of its jobs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STATE_MAX: Final = 300
 
 @attrs.frozen(kw_only=True)
 class OneFlow:
-    """A flow, and which page of its jobs."""
+    """A flow, and the position of a page of its jobs."""
 
     flow: JobId
     limit: Annotated[int, Asked(1, op.LIST_MAX)] = 50
@@ -44,7 +44,7 @@ class OneFlow:
 @attrs.frozen(kw_only=True)
 class FlowPage:
     """
-    How far a flow is, and a page of its jobs.
+    The progress of a flow, and a page of its jobs.
 
     Args:
         state: of the flow as a whole, as `FlowHandle.state` has it; None if not all of its jobs were counted.
@@ -65,7 +65,7 @@ class FlowPage:
 
 
 def flow(ask: Ask) -> Steps[FlowPage]:
-    """Find the state of a flow and read a page of its jobs; in a scope, of those that are there."""
+    """Read the state of a flow and a page of its jobs. A scope sees its own jobs only."""
     asked = ask.asked
     wanted = jobs_of(ask)
     counts = yield from counted(wanted)
@@ -83,12 +83,12 @@ def flow(ask: Ask) -> Steps[FlowPage]:
 
 
 def jobs_of(ask: Ask) -> RecordFilter:
-    """Return the filter of the jobs of a flow; in a scope, of those that are there."""
+    """Return the filter of the jobs of a flow, limited to the scope."""
     return RecordFilter(flow=ask.asked.flow, path=ask.scope or None)
 
 
 def _in_state(wanted: RecordFilter) -> Callable[[JobState, int], Steps[list[JobRecord]]]:
-    """Return what reads the first records of a flow in a state."""
+    """Return a step that reads the first records of a flow in a state."""
 
     def read(state: JobState, most: int) -> Steps[list[JobRecord]]:
         return (yield from records_of(attrs.evolve(wanted, states=(state,)), most))
@@ -97,7 +97,7 @@ def _in_state(wanted: RecordFilter) -> Callable[[JobState, int], Steps[list[JobR
 
 
 def _state_of(stats: FlowStats, records: Callable[[JobState, int], Steps[list[JobRecord]]]) -> Steps[FlowState]:
-    """Return the state of a flow; one whose jobs were canceled only because they were not needed is FINISHED."""
+    """Return the state of a flow. A flow with jobs canceled only because they were not needed is FINISHED."""
     if stats.unfinished:
         return FlowState.STUCK if stats.stuck else FlowState.RUNNING
     if stats.states[JobState.FAILED]:

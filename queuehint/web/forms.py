@@ -1,5 +1,5 @@
 """
-JSON of values, derived from their annotations and kinds: how a value is written, and how one is read.
+JSON of values, written and read by their annotations and kinds.
 
 A value of one of our classes is an object of its fields, and times stay ints of ms. The tables here say what is written
 besides the fields of a class, and which of its fields never are.
@@ -104,7 +104,7 @@ def written(value: Any, *, in_scope: bool = False) -> Any:
 
 
 def _payload(payload: bytes) -> Any:
-    """Return arguments or a result as JSON: None if they are hidden, else the value, or a text that is cut."""
+    """Return arguments or a result as JSON: None if hidden, else the value, or a truncated text."""
     if not payload:
         return None
     shown_bytes = payload[:SHOWN_BYTES_MAX]
@@ -118,7 +118,7 @@ def _payload(payload: bytes) -> Any:
 
 
 class Parameters(Protocol):
-    """The parameters of a query: several may have one name."""
+    """The parameters of a query. A name may occur several times."""
 
     def getlist(self, key: Any) -> list[str]:
         """Return all values of a name."""
@@ -143,7 +143,7 @@ def _refuse_constant(name: str) -> Any:
 
 def read(cls: type[Any], given: Any, where: str = "body", **bound: Any) -> Any:
     """
-    Return the value of a class that a JSON object stands for; what a field may hold the class checks.
+    Return the value of a class from a JSON object. The class checks its fields.
 
     Args:
         where: what the object is called in errors.

@@ -1,5 +1,5 @@
 """
-The description of the API, as OpenAPI 3.1: derived from the table and from the annotations and kinds of its values.
+The API description as OpenAPI 3.1, derived from the table and from the annotations and kinds of its values.
 
 A class has one schema as it is written, by its name, and another as it is read, by its name behind ``New``.
 """
@@ -76,7 +76,7 @@ REFUSED: Final = {
 
 
 def described(routes: tuple[Route, ...], at: str) -> Schema:
-    """Return the description of the API whose root is *at*."""
+    """Return the API description for the root *at*."""
     schemas = _Schemas()
     paths: dict[str, dict[str, Schema]] = {}
     for route in routes:
@@ -125,7 +125,7 @@ class _Schemas:
         ]
 
     def of(self, hint: Any, *, is_asked: bool = False) -> Schema:
-        """Return the schema of what an annotation says."""
+        """Return the schema of an annotation."""
         origin, args = get_origin(hint), get_args(hint)
         if origin is Annotated:
             return self._annotated(args[0], args[1:], is_asked=is_asked)
@@ -189,7 +189,7 @@ _PRIORITIES: Final[Schema] = {"enum": sorted({int(each) for each in Priority})}
 
 
 def _of_kind(kind: Kind) -> Schema:
-    """Return what a kind says besides the type; lengths are counted in bytes, which are no fewer than characters."""
+    """Return the constraints of a kind besides its type. Lengths count bytes, which are no fewer than characters."""
     if isinstance(kind, Label):
         return {"minLength": 1, "maxLength": kind.most}
     if isinstance(kind, Text):
@@ -202,7 +202,7 @@ def _of_kind(kind: Kind) -> Schema:
 
 
 def _in_query(kind: Kind) -> Schema:
-    """Return the schema of a parameter of a query: one of several values, or one."""
+    """Return the schema of a query parameter with one value or several."""
     kind = bare(kind)
     if isinstance(kind, Many):
         return {"type": "array", "items": _in_query(kind.item)}

@@ -1,5 +1,5 @@
 """
-The orders of a board: the classes that are no operations, their steps, and the rows.
+The orders of a board: the classes without an operation, their steps, and the rows.
 
 An order that is repeated after an unknown outcome changes nothing more: jobs and signals have ids of the caller's, and
 all others say what is to be. Each order on jobs is written into their logs, with who gave it.
@@ -58,18 +58,18 @@ DONE: Final = frozenset({op.Verdict.DONE, op.Verdict.REQUESTED})
 
 @attrs.frozen(kw_only=True)
 class Submission:
-    """Jobs to enqueue, all or nothing: each depends on jobs that exist, or on others of these by id or name."""
+    """Jobs to enqueue, all or nothing. Each may depend on existing jobs, or on others of the submission."""
 
     jobs: Annotated[tuple[JobSpec, ...], AtMost(JOBS_MAX)]
 
     def check(self) -> Submission:
-        """Return it with every spec normalised and checked."""
+        """Return the submission with every spec normalised and checked."""
         return Submission(jobs=tuple([spec.check() for spec in self.jobs]))
 
 
 @attrs.frozen(kw_only=True)
 class Submitted:
-    """The jobs of a submission, in its order: *created* is false of one that was there before."""
+    """The jobs of a submission, in its order. *created* is false for a job that existed."""
 
     jobs: tuple[op.EnqueuedJob, ...]
 
@@ -91,7 +91,7 @@ class Given:
 
 @attrs.frozen(kw_only=True)
 class Signaled:
-    """Whether the data of a signal counts: false if it was given before with other data."""
+    """Whether a signal was accepted: false if the signal was given before with other data."""
 
     counts: bool
 
@@ -99,7 +99,7 @@ class Signaled:
 @attrs.frozen(kw_only=True)
 class Ordered:
     """
-    What has become of a job.
+    The outcome of an order for one job.
 
     Args:
         verdict: ``"requested"`` if it runs and its worker is asked to stop it.
@@ -127,7 +127,7 @@ class Changed:
 
 @attrs.frozen(kw_only=True)
 class Fired:
-    """The job that a schedule was told to make."""
+    """The job of a manual firing of a schedule."""
 
     job_id: str
 
@@ -154,7 +154,7 @@ class Rerun:
 @attrs.frozen(kw_only=True)
 class RunAgain:
     """
-    What was run again.
+    The jobs of a rerun.
 
     Args:
         count: how many jobs were queued again.
@@ -169,7 +169,7 @@ class RunAgain:
 
 
 def order(ask: Ask) -> Steps[Any]:
-    """Order one operation, and have some of the work done that follows from it."""
+    """Carry out one operation, and some of its follow-up work."""
     reply = yield ask.asked
     return (yield from _settled(reply))
 
@@ -186,7 +186,7 @@ def _settled(reply: Any) -> Steps[Any]:
 
 def jobs(ask: Ask) -> Steps[op.Judged]:
     """
-    Order something of jobs by their ids, and return a verdict for each id that was given, also if it was given before.
+    Apply an order to jobs by their ids, and return a verdict for each given id, repeated ids included.
 
     Those of another scope are unknown; those ordered have it in their logs.
     """
@@ -206,7 +206,7 @@ def jobs(ask: Ask) -> Steps[op.Judged]:
 
 
 def _note(ids: Sequence[str], word: str, ask: Ask) -> Steps[None]:
-    """Write into the logs of jobs what was done to them, and who has ordered it."""
+    """Append an order and its user to the logs of its jobs."""
     line = f"{word} by {ask.access.name or 'an operator'} on the board"
     if ids:
         with suppress(BackendError):
@@ -214,7 +214,7 @@ def _note(ids: Sequence[str], word: str, ask: Ask) -> Steps[None]:
 
 
 def _word(asked: Any) -> str:
-    """Return what is done to a job, as its log has it."""
+    """Return the word for an order in the log of a job."""
     if isinstance(asked, op.Redrive):
         return "made due" if asked.waiting else "redriven"
     return {op.Cancel: "canceled", op.Discard: "discarded", op.Delete: "deleted"}[type(asked)]
@@ -233,7 +233,7 @@ def job(ask: Ask) -> Steps[Ordered]:
 
 
 def run_again(ask: Ask) -> Steps[RunAgain]:
-    """Run a job of a flow again, and what follows from it; in a scope only what is there."""
+    """Rerun a job of a flow and its dependents. A scope reruns its own jobs only."""
     asked = ask.asked
 
     def read() -> Steps[list[JobRecord]]:
@@ -248,7 +248,7 @@ def run_again(ask: Ask) -> Steps[RunAgain]:
 
 
 def enqueue(ask: Ask) -> Steps[Submitted]:
-    """Enqueue jobs; in a scope, with claims there and with ids, keys and flows that begin as that of the scope does."""
+    """Enqueue jobs. In a scope, claims lie at or below it, and ids, keys and flows begin with its prefix."""
     specs = list(ask.asked.jobs)
     if ask.scope:
         yield from _check_scope(specs, ask)
@@ -257,7 +257,7 @@ def enqueue(ask: Ask) -> Steps[Submitted]:
 
 
 def _as_codec(spec: JobSpec, codec: Codec) -> JobSpec:
-    """Return a spec with its arguments as the codec of the application writes them."""
+    """Return a spec with its arguments encoded by the codec of the application."""
     values = decode_json(spec.arguments)
     if not isinstance(values, dict):
         raise InvalidJobTypeError(f"arguments must be an object, got {type(values).__name__} in job {shown(spec.id)}")
@@ -290,7 +290,7 @@ def _check_edges(found: Mapping[str, Any], edges: Mapping[str, str], ask: Ask) -
 
 
 def signal(ask: Ask) -> Steps[Signaled]:
-    """Give a signal; in a scope, one whose name begins as that of the scope does."""
+    """Give a signal. In a scope, its name begins with the prefix of the scope."""
     asked, prefix = ask.asked, ask.access.prefix
     name = check_signal_name(asked.name)
     if not name.startswith(prefix):

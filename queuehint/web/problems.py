@@ -1,4 +1,4 @@
-"""Errors as problems: bodies of RFC 9457 with the class and the facts of an error of ours."""
+"""Errors as problem documents of RFC 9457, with the class and the fields of a queuehint error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STATUSES: Final[tuple[tuple[type[QueueHintError], int], ...]] = (
 
 class Refused(Exception):  # noqa: N818 - a refusal is an answer
     """
-    A request that is refused before the store is asked.
+    A request refused before any I/O.
 
     Args:
         status: of HTTP.
@@ -55,7 +55,7 @@ def problem(status: int, error: str, detail: str, facts: dict[str, Any] | None =
 
 def status_of(error: QueueHintError) -> int:
     """
-    Return the status of an error; of arguments or data 413 if they take too many bytes.
+    Return the HTTP status of an error, 413 for arguments or data above the limit of bytes.
 
     >>> status_of(errors.JobNotFoundError("a")), status_of(errors.CycleError(["a"]))
     (404, 400)

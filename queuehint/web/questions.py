@@ -1,4 +1,4 @@
-"""The questions of a board: the classes that are no operations, the steps of those that ask several, and the rows."""
+"""The queries of a board: the classes without an operation, the steps of composite queries, and the rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _DIGITS: Final = re.compile(r"\d+")
 
 @attrs.frozen(kw_only=True)
 class Selection:
-    """Which records; their counts."""
+    """A selection of records, for their counts."""
 
     filter: RecordFilter = ALL_RECORDS
 
@@ -72,7 +72,7 @@ class Listed:
 @attrs.frozen(kw_only=True)
 class One:
     """
-    One job.
+    The id of one job.
 
     Args:
         arguments: with its arguments, its result and its headers.
@@ -97,7 +97,7 @@ class Wait:
 
 @attrs.frozen
 class Chain:
-    """Reasons from a waiting job to the root cause of its wait: each but the last names the job of the next one."""
+    """Reasons from a waiting job to the root cause of its wait, each but the last naming the job of the next."""
 
     reasons: tuple[Reason, ...]
 
@@ -118,7 +118,7 @@ class PlaceWait:
 
 @attrs.frozen(kw_only=True)
 class Dead:
-    """Which dead jobs to group: the newest 1 000 that pass."""
+    """A selection of dead jobs to group, at most the newest 1 000."""
 
     filter: RecordFilter = ALL_RECORDS
 
@@ -218,7 +218,7 @@ def jobs(ask: Ask) -> Steps[Listed]:
 
 def page(ask: Ask, wanted: RecordFilter, *, newest_first: bool = False) -> Steps[dict[str, Any]]:
     """
-    Read a page; in a scope its cursor is hidden, for it counts the jobs of all.
+    Read a page. In a scope its cursor is hidden, because the cursor counts the jobs of all scopes.
 
     Jobs of a flow, and those that wait for one, are looked at whatever their scope: there a cursor is returned only if
     another record of the scope follows, as far as `QUESTIONS_MAX` questions look.
@@ -238,7 +238,7 @@ def page(ask: Ask, wanted: RecordFilter, *, newest_first: bool = False) -> Steps
 
 
 def records_of(wanted: RecordFilter, most: int | None = None) -> Steps[list[JobRecord]]:
-    """Read the records that pass a filter, in order of number: all, or the first so many."""
+    """Read the records that pass a filter in order of number, all or at most a number of them."""
     found: list[JobRecord] = []
     after: op.Position | None = None
     while most is None or len(found) < most:
@@ -260,7 +260,7 @@ def lines(ask: Ask) -> Steps[op.Lines]:
 
 
 def job(ask: Ask) -> Steps[JobRecord]:
-    """Read a record; one of another scope is not there."""
+    """Read a record. A record of another scope is not found."""
     record = yield from _one(ask, ask.asked.job_id)
     parent = [] if record.spec.parent is None else [record.spec.parent]
     yield from find_own(ask, [*parent, *[edge.id for edge in record.spec.depends_on]])
@@ -290,7 +290,7 @@ def _look_up(ask: Ask, ids: tuple[str, ...]) -> Steps[None]:
 
 
 def why(ask: Ask) -> Steps[Chain]:
-    """Ask why a job waits; in a scope the chain ends before the first job of another, and no other is named."""
+    """Return the reasons why a job waits. In a scope the chain ends before the first job of another scope."""
     if ask.scope:
         yield from _one(ask, ask.asked.job_id)
     chain: tuple[Reason, ...] = (yield from explained(op.Why(ask.asked.job_id, ask.asked.limit))).reasons
@@ -303,7 +303,7 @@ def why(ask: Ask) -> Steps[Chain]:
 
 
 def why_place(ask: Ask) -> Steps[op.PathReasons]:
-    """Ask what waits at a path and what is in its way; in a scope no job of another is named."""
+    """Return the waiting jobs of a path and their blockers. In a scope no job of another scope is named."""
     asked = ask.asked
     found: op.PathReasons | None = (yield from explained(op.Why(None, asked.limit, asked.path))).at_path
     assert found is not None
@@ -315,7 +315,7 @@ def why_place(ask: Ask) -> Steps[op.PathReasons]:
 
 
 def dead(ask: Ask) -> Steps[DeadGroups]:
-    """Group the newest dead jobs by what they have in common."""
+    """Group the newest dead jobs by cause."""
     if ask.asked.filter.states:
         raise InvalidJobError("state is not supported for dead jobs: all are FAILED")
     wanted = attrs.evolve(ask.asked.filter, states=(JobState.FAILED,))
@@ -354,7 +354,7 @@ def _group(likeness: tuple[str | None, ...], records: list[JobRecord]) -> DeadGr
 
 
 def scale(ask: Ask) -> Steps[Scale]:
-    """Count the jobs of a pool that are ready, and those that run."""
+    """Count the ready and the running jobs of a pool."""
     pool = ask.asked.pool
     stats: Stats = yield op.CountJobs()
     found = yield from counted(RecordFilter(pool=pool, states=(JobState.STARTED,)))

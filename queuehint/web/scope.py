@@ -1,5 +1,5 @@
 """
-A scope: which questions and orders are asked within a path, and what is left out of their answers.
+A scope: the limits of queries and orders to a path, and the redaction of their answers.
 
 Two scopes that do not meet see nothing of one another: no job, no name, no count. What they share shows all the same by
 what it does to their own jobs: workers, limits and pauses above them, and the length of the event log.
@@ -77,7 +77,7 @@ def _within(path: Path | None, scope: Path) -> Path:
 
 
 def is_within(spec: JobSpec, scope: Path) -> bool:
-    """Return whether a job is of a scope: it has a claim there."""
+    """Return whether a job has a claim in a scope."""
     return not scope or any(is_prefix(scope, claim.path) for claim in spec.claims)
 
 
@@ -93,7 +93,7 @@ def is_own(job_id: str, access: Access, own: Collection[str] = ()) -> bool:
 
 class Seal:
     """
-    Hides positions that count the jobs or events of all: their holder gives them back as they are.
+    Encrypts cursors, which count the jobs or events of all scopes, so that their holders can only return them.
 
     A position is hidden for one parameter and scope: where another is asked for it is not known, so that no error of
     another parameter, and no user of another scope, reads it.
@@ -108,7 +108,7 @@ class Seal:
         self._secret = secret
 
     def hide(self, position: bytes, *, parameter: str, scope: Path) -> str:
-        """Return a position as text that says nothing."""
+        """Return a position as an opaque text."""
         tag = self._tag(position, parameter, scope)
         return urlsafe_b64encode(tag + self._mixed(position, tag)).rstrip(b"=").decode()
 
@@ -141,7 +141,7 @@ class Seal:
 @singledispatch
 def pruned(value: Any, access: Access, *, shows: bool = False, own: Collection[str] = ()) -> Any:
     """
-    Return an answer without what an access may not see.
+    Return an answer without the fields hidden by an access.
 
     Args:
         shows: keep arguments, results and headers.

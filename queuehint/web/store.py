@@ -1,4 +1,4 @@
-"""Bounded access to a store: a few requests at a time, each for a short time."""
+"""Bounded access to a store: a few concurrent requests, each with a timeout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE_S: Final = 2.0
 
 class BoundedStore:
     """
-    The store of a scheduler, as a board asks it.
+    The store of a scheduler with the bounds of a board.
 
     Args:
         scheduler: whose store.

@@ -1,5 +1,5 @@
 """
-The form of the table of all questions and orders: what is asked, what comes back, and what it is in a scope.
+The form of the table of queries and orders: their requests, replies and limits in a scope.
 
 A row names a class of what is asked, an operation mostly, from whose fields follow the parameters of a question and the
 body of an order; and the class of the answer. Most rows are one operation each.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @attrs.frozen
 class Ask:
     """
-    What is asked of a store, and by whom.
+    A request to a store, with its user.
 
     Args:
         asked: a value of the class that the route names, each of its paths in the scope.
@@ -51,7 +51,7 @@ class Ask:
         return self.access.scope
 
     def hide(self, position: bytes, *, parameter: str) -> str:
-        """Return a position as text that says nothing, for this parameter and scope alone."""
+        """Return a position as an opaque text, valid for this parameter and scope alone."""
         return self.seal.hide(position, parameter=parameter, scope=self.scope)
 
     def reveal(self, text: str, *, parameter: str) -> bytes:
@@ -68,7 +68,7 @@ Answering: TypeAlias = Steps[Any] | Coroutine[Any, Any, Any]
 
 
 def one(ask: Ask) -> Steps[Any]:
-    """Ask one operation, and return its reply."""
+    """Apply one operation, and return its reply."""
     return (yield ask.asked)
 
 
@@ -105,7 +105,7 @@ class Route:
 
     def bound(self, parameters: Mapping[str, str]) -> dict[str, Any]:
         """
-        Return the fields that the parameters of a path say.
+        Return the fields set by the parameters of a path.
 
         Raises:
             InvalidHintError: one should be a queue key, and is none.
@@ -116,7 +116,7 @@ class Route:
 
     @property
     def is_order(self) -> bool:
-        """It changes something."""
+        """Whether the row is an order."""
         return self.method == "POST"
 
 

@@ -82,13 +82,13 @@ class Address:
 
     @property
     def first(self) -> Node | None:
-        """The node to ask first; None for Sentinel, which is asked for it, and for a socket."""
+        """The first node to try, None for Sentinel and for a socket."""
         if self.kind == "sentinel" or not self.nodes:
             return None
         return next(iter(self.learned), self.nodes[0])
 
     def after(self, node: Node | None) -> Node:
-        """Return the node of a cluster to try after one that has failed."""
+        """Return the node of a cluster to try after a failed one."""
         known = list(dict.fromkeys((*self.nodes, *self.learned)))
         return known[(known.index(node) + 1) % len(known) if node in known else 0]
 
@@ -98,7 +98,7 @@ class Address:
             self.learned[:] = list(dict.fromkeys((node, *self.learned)))[:LEARNED_MAX]
 
     def learn(self, nodes: Iterable[Node]) -> None:
-        """Note which nodes a cluster has; those that are not among them are forgotten, but for the first."""
+        """Replace the known nodes of a cluster, except the first."""
         self.learned[:] = list(dict.fromkeys((*self.learned[:1], *nodes)))[:LEARNED_MAX]
 
     @property

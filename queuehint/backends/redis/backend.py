@@ -74,7 +74,7 @@ class RedisBackend(Backend):
 
     @classmethod
     def from_url(cls, url: str, options: BackendOptions) -> RedisBackend:
-        """Open what a URL names, see `queuehint.backends.redis.address.parse_url`."""
+        """Open the store at a URL. See `queuehint.backends.redis.address.parse_url`."""
         address = parse_url(url)
         if address.patience_s is None and options.patience_s is not None:
             address = attrs.evolve(address, patience_s=options.patience_s)
@@ -86,7 +86,7 @@ class RedisBackend(Backend):
         return False
 
     def owes_turn(self, operation: Operation[Any]) -> bool:
-        """Never: its calls suspend."""
+        """Return False, because calls of this backend suspend."""
         return False
 
     @property
@@ -141,19 +141,19 @@ class RedisBackend(Backend):
         return result
 
     def prepare(self, operation: Operation[Any]) -> None:
-        """Pack what `call` is going to send; of the last operation only, which is not refused before it is called."""
+        """Encode the request of the next `call`. Only the last operation stays encoded. `call` raises its refusal."""
         self.session.prepare(operation)
 
     # --- waits -------------------------------------------------------------------------------------------------------
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:
-        """Return once a topic may have news, something is due, or after *timeout_s*; spurious returns are allowed."""
+        """Return when a topic may have news, something is due, or *timeout_s* has passed. May return early."""
         await self._loop().wait(interest, timeout_s)
 
     async def wait_and_call(
         self, interest: Interest, timeout_s: float, operation: Operation[Reply], take: Callable[[Reply], None]
     ) -> bool:
-        """Wait, and claim in the same round trip; see `Backend.wait_and_call`."""
+        """Wait, and claim in the same round trip. See `Backend.wait_and_call`."""
         loop, wait_s = self._loop(), self.wait_limit_s(interest, timeout_s)
         behind = None
         if wait_s > 0 and isinstance(operation, Exchange) and not interest.jobs and not interest.kept:
@@ -189,7 +189,7 @@ class RedisBackend(Backend):
             time.sleep(min(wait_s, FAILED_WAIT_S))
 
     def wait_limit_s(self, interest: Interest, timeout_s: float) -> float:
-        """The longest wait; workers wake when something is due."""
+        """The longest wait. Workers wake at the next due time."""
         wait_s = min(timeout_s, WAIT_CEILING_S)
         due_s = self.session.due_s
         if due_s is not None and (interest.pools or interest.worker is not None):
@@ -199,7 +199,7 @@ class RedisBackend(Backend):
     def adopt(
         self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
     ) -> Callable[[], None]:
-        """Do nothing: the workers of a shared store renew their leases themselves."""
+        """Do nothing, because workers of a shared store renew their leases themselves."""
         return lambda: None
 
     # --- life --------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class RedisBackend(Backend):
             await loop.close()
 
     def close_sync(self) -> None:
-        """Close the connections of synchronous callers; those of other loops are closed with their loops."""
+        """Close the connections of synchronous callers. Connections of a loop are closed with it."""
         with self._lock:
             self._closed = True
             links, self._sync, self._sync_waits = (self._sync, self._sync_waits), None, None
@@ -236,7 +236,7 @@ class RedisBackend(Backend):
             raise BackendUnavailableError(f"the backend at {self.session.address.shown} was closed")
 
     def _sync_link(self) -> SyncLink:
-        """Return the link of synchronous callers; refused once the backend was closed."""
+        """Return the link of synchronous callers. A closed backend refuses."""
         if self._process is this_process.mark and (link := self._sync) is not None:
             return link  # a backend that was closed has none
         self._check_usable()
@@ -273,7 +273,7 @@ class RedisBackend(Backend):
 
 
 class _Loop:
-    """Connections of one running event loop, and its listener for results."""
+    """The connections of one running event loop, and its listener for results."""
 
     def __init__(self, backend: RedisBackend) -> None:
         self._backend = backend
@@ -299,7 +299,7 @@ class _Loop:
             await self._waits.close()
 
     async def run(self, talk: Generator[Send | Sleep | Redirect, Any, Any], sent: Send | None = None) -> Any:
-        """Carry out the actions of a session until it ends; *sent*: what was sent before."""
+        """Carry out the actions of a session until its end. *sent* is an earlier request."""
         link = self.link
         try:
             step = next(talk)
@@ -435,7 +435,7 @@ class _Loop:
 
     async def _withdraw(self, behind: ClaimBehind, take: Callable[[Any], None]) -> OutcomeUnknownError | None:
         """
-        Withdraw the claim of a caller that was canceled, however often; take in what it was granted before.
+        Withdraw the claim of a canceled caller, through further cancellations, and pass an earlier grant to *take*.
 
         Return an error if the server does not answer in time: the caller may call with the same operation again.
         """
@@ -459,7 +459,7 @@ class _Loop:
 
     async def _end_wait(self, asked: Blocked, interest: Interest) -> None:
         """
-        End a canceled wait on the server, and put back the marker it may have taken.
+        End a canceled wait on the server, and return a marker that the wait may have consumed.
 
         A connection that is dropped may take one with it, which would go unnoticed until the longest wait is over.
         Other clients wait for markers of their own.

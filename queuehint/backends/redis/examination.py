@@ -33,7 +33,7 @@ CLOCK_LATE_MS: Final = 1000
 
 
 class Server(Protocol):
-    """The session as an examination of its server sees it."""
+    """The session in the view of the examination of its server."""
 
     address: Address
     namespace: str
@@ -42,7 +42,7 @@ class Server(Protocol):
 
     @property
     def has_own_time(self) -> bool:
-        """Return whether no test tells the time."""
+        """Return whether the time is the server's, not a test's."""
 
     def plain(self, *command: Any) -> Generator[Send | Sleep | Redirect, Any, Any]:
         """Send a command that may be sent twice."""
@@ -97,7 +97,7 @@ class Examination:
             self._say(info)
 
     def _judge_policy(self, problem: str | None) -> None:
-        """Keep what is wrong with the eviction policy, and say when that changes."""
+        """Store a fault of the eviction policy, and log its changes."""
         before, self.policy = self.policy, problem
         extra = {"event": "redis.policy", "error": problem}
         if problem is not None and before is None:
@@ -106,7 +106,7 @@ class Examination:
             logger.info("%s: jobs are claimed and enqueued again", self._server.address.shown, extra=extra)
 
     def _judge_clock(self, info: dict[str, str]) -> None:
-        """Log each minute that the server's clock is behind, and when it has caught up."""
+        """Log each minute while the server's clock is behind, and once it has caught up."""
         time_ms = self._server.time_ms
         if not self._server.has_own_time or not time_ms or "server_time_usec" not in info:
             return
@@ -126,7 +126,7 @@ class Examination:
             logger.warning("%s: the server's clock has caught up", self._server.address.shown, extra=extra)
 
     def _learn_nodes(self) -> Generator[Send | Sleep | Redirect, Any, None]:
-        """Ask a cluster for its nodes, which are tried where one fails; nothing depends on the answer."""
+        """Query a cluster for its nodes, the alternatives after a failure. A failed query is ignored."""
         try:
             ranges = yield Send(("CLUSTER", "SLOTS"))
         except (NotSent, Unanswered, driver.ResponseError):
@@ -135,7 +135,7 @@ class Examination:
         self._server.address.learn([(host.decode(), port) for host, port, *_ in nodes if host])
 
     def _say(self, info: dict[str, str]) -> None:
-        """Log once the durability of this store, and whether its traffic is encrypted; calls may begin side by side."""
+        """Log once the durability of this store, and whether its traffic is encrypted. Concurrent calls log once."""
         if self._is_said:
             return
         self._is_said = True
@@ -169,7 +169,7 @@ class RetentionStatement:
         self.renew()
 
     def renew(self) -> None:
-        """State it before the next change, if there is one."""
+        """Set the retention before the next change, if there is one."""
         self.is_due = self._retention is not None
 
     def state(self, retain: Callable[..., Talk]) -> Talk:
@@ -204,7 +204,7 @@ def parse_info(text: bytes) -> dict[str, str]:
 
 
 def wrong_version(info: dict[str, str]) -> str | None:
-    """Return why a server is too old, None if it is not."""
+    """Return the reason why a server is too old, None for a supported one."""
     version = info.get("redis_version", "0")
     if tuple(int(part) for part in version.split(".")[:3] if part.isdigit()) < VERSION_LEAST:
         return f"redis_version is {version}, at least {'.'.join(map(str, VERSION_LEAST))} is needed"
@@ -212,7 +212,7 @@ def wrong_version(info: dict[str, str]) -> str | None:
 
 
 def wrong_policy(info: dict[str, str]) -> str | None:
-    """Return why a server may lose jobs when its memory is full, None if it may not."""
+    """Return the reason why a server may evict jobs when its memory is full, None if it cannot."""
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         return f"maxmemory-policy is {policy}, which deletes jobs when memory is full; it must be noeviction"
@@ -220,7 +220,7 @@ def wrong_policy(info: dict[str, str]) -> str | None:
 
 
 def wrong_role(info: dict[str, str]) -> str | None:
-    """Return why a server takes no writes, None if it is a primary."""
+    """Return the reason why a server accepts no writes, None for a primary."""
     if info.get("role", "master") != "master":
         return f"its role is {info['role']}: it is a replica and takes no writes; name its primary"
     return None

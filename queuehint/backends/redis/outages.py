@@ -16,7 +16,7 @@ TOLD_EVERY_S: Final = 30.0
 
 
 class Outages:
-    """Warns when a store has failed to answer twice in a row: once per outage, repeated after `TOLD_EVERY_S`."""
+    """Warns after two failures of a store in a row: once per outage, repeated after `TOLD_EVERY_S`."""
 
     def __init__(self, address: Address) -> None:
         self._address = address

@@ -43,7 +43,7 @@ _TOKEN = re.compile(r"--\[\[.*?\]\]|--[^\n]*|'(?:\\.|[^'\\])*'|[A-Za-z_]\w*", re
 
 
 class Script:
-    """One script, by its name; its text is put together when it is first asked for."""
+    """One script by its name, assembled at its first use."""
 
     def __init__(self, name: str, text: str | None = None) -> None:
         self.name = name
@@ -58,12 +58,12 @@ class Script:
 
     @cached_property
     def text(self) -> str:
-        """Return what a server is sent that does not know it."""
+        """Return the text for a server that has not loaded the script."""
         return assemble(source(self.name))
 
     @cached_property
     def sha(self) -> str:
-        """Return the SHA-1, by which a server that knows it runs it."""
+        """Return the SHA-1 by which a server runs the loaded script."""
         return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -74,7 +74,7 @@ def script(name: str) -> Script:
 
 
 def names() -> list[str]:
-    """Return the names of all scripts: those of the operations, then those of the doctor."""
+    """Return the names of all scripts: the operations' first, then the doctor's."""
     folder = files(__package__) / "lua"
     return [
         f"{prefix}{entry.name.removesuffix('.lua')}"
@@ -132,7 +132,7 @@ def included(text: str) -> str:
 
 def constants_of(text: str) -> dict[str, str]:
     """
-    Return what stands in place of names in a text.
+    Return the substitutions of names in a text.
 
     Raises:
         ValueError: a constant has two values.
@@ -146,7 +146,7 @@ def constants_of(text: str) -> dict[str, str]:
 
 
 def plain_lines(text: str, constants: dict[str, str], kept: str = "") -> list[str]:
-    """Return the lines of a text with its constants substituted, and without its comments but for the one *kept*."""
+    """Return the lines of a text with its constants substituted, and without its comments except the *kept* one."""
 
     def plain(token: re.Match[str]) -> str:
         if token[0].startswith("--"):
@@ -171,7 +171,7 @@ def _included(text: str, done: set[str], above: tuple[str, ...]) -> str:
 
 
 def _moves() -> str:
-    """Return the table of legal moves: for each state's letter those of the states it may become."""
+    """Return the table of legal moves, by the letters of states."""
     rows = [
         f"{LETTERS[state]} = '{''.join(LETTERS[target] for target in targets)}'"
         for state, targets in MOVES.items()

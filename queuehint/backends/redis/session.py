@@ -84,7 +84,7 @@ def patience_s(address: Address) -> float:
 
 class Session:
     """
-    The state that both shells of a backend share: streams, unknown outcomes, checks, the next due time.
+    The state shared by both shells of a backend: streams, unknown outcomes, checks, the next due time.
 
     Safe across threads; a fork begins anew.
     """
@@ -104,16 +104,16 @@ class Session:
 
     @property
     def has_own_time(self) -> bool:
-        """True unless a test tells the time."""
+        """True unless a test sets the time."""
         return self._clock is None
 
     @property
     def clock_behind_ms(self) -> int:
-        """By how much the server's clock is behind the store's time, which stands still; as last looked at."""
+        """The lag of the server's clock behind the store's time, which stalls meanwhile, at the last check."""
         return self._examination.clock_behind_ms
 
     def begin(self) -> None:
-        """Forget everything about this process: it is new, or a fork."""
+        """Reset the state of this process after a start or a fork."""
         # A thread that does not exist in a fork may have held the old one.
         self._lock = threading.Lock()
         self.streams = Streams(self._lock)
@@ -161,7 +161,7 @@ class Session:
         return (yield from self._change(operation, self.call_of(operation, encoded, now), asked_s))
 
     def _change(self, operation: Operation[Any], call: Call, asked_s: float, failed: Failed | None = None) -> Talk:
-        """Send the request of a change until it is answered; return the typed reply."""
+        """Send the request of a change until it is answered. Return the typed reply."""
         try:
             reply = yield from self.send(call, operation, failed)
         except DuplicateJobError as error:
@@ -174,7 +174,7 @@ class Session:
 
     def direct_call(self, operation: Operation[Any], *, waits: bool = False) -> Call | None:
         """
-        Return the request of a change that is sent without the steps of `execute`; its time is set.
+        Return the timed request of a change that skips the steps of `execute`.
 
         Its reply goes to `answered`, and its failure to `go_on`. None for a question, and while something has to be
         checked or stated before.
@@ -203,7 +203,7 @@ class Session:
         return call
 
     def answered(self, operation: Operation[Any], call: Call, reply: list[Any]) -> Any:
-        """End a direct call; return the typed reply. What is raised from here on goes to `go_on` too."""
+        """End a direct call. Return the typed reply. Exceptions from here on go to `go_on` too."""
         self.outages.asked_s = None
         if (stream := call.stream) is not None:
             # No signal comes between these: the call has its stream or has given it back.
@@ -217,7 +217,7 @@ class Session:
 
     def call_of(self, operation: Operation[Any], encoded: tuple[str, codec.Args] | None = None, now: Any = "") -> Call:
         """
-        Return the request of a change: the one that the operation continues, or the next one of a stream.
+        Return the request of a change: the continued one of the operation, or the next one of a stream.
 
         The stream is taken with the slot in which the request is sent. So there are as many streams as requests in
         flight, however many callers wait.
@@ -240,7 +240,7 @@ class Session:
         return call
 
     def _encoded(self, operation: Operation[Any]) -> tuple[str, codec.Args]:
-        """Return the name of the script of an operation and its arguments, as prepared if they were."""
+        """Return the script and the arguments of an operation, prepared or encoded now."""
         prepared = self._prepared
         if prepared is not None and prepared[0] is operation:
             self._prepared = None
@@ -250,7 +250,7 @@ class Session:
     # --- replies -----------------------------------------------------------------------------------------------------
 
     def take_in(self, operation: Operation[Any], reply: list[Any], asked_s: float) -> Any:
-        """Return the answer to a request, sent then, and note what it says of the store."""
+        """Return the answer to a request, and update the state of the store from its reply."""
         self._primary_s = asked_s
         now_ms, next_ms = codec.clocked(reply)
         answered_s = time.monotonic()
@@ -277,7 +277,7 @@ class Session:
         return answer
 
     def prepare(self, operation: Operation[Any]) -> None:
-        """Encode an operation that is executed soon; if it cannot be, that is told then."""
+        """Encode an operation ahead of its execution. An encoding error is raised at the execution."""
         self._prepared = None
         with suppress(QueueHintError):
             self._prepared = operation, codec.encode(operation)
@@ -286,7 +286,7 @@ class Session:
         self, operation: Operation[Any]
     ) -> Generator[Send | Sleep | Redirect, Any, tuple[str, codec.Args]]:
         """
-        Refuse a submission, because the server may evict; let an exchange settle without claiming.
+        Refuse a submission while the server may evict. Let an exchange settle without claims.
 
         Raises:
             BackendUnavailableError: naming the setting.
@@ -299,7 +299,7 @@ class Session:
         return codec.encode(attrs.evolve(operation, limit=0))
 
     def _question(self, operation: Operation[Any], now: Any) -> Talk:
-        """Ask, and ask on where a reply was cut: no script may hold the server while it copies hundreds of MiB."""
+        """Query page by page, so that no script blocks the server while it copies hundreds of MiB."""
         whole = None
         while True:
             name, args = codec.encode(operation)
@@ -318,7 +318,7 @@ class Session:
             self._checked_s, self._time_s = min(self._checked_s, moment_s - CHECK_EVERY_S), moment_s
 
     def _watch_history(self, token: int) -> None:
-        """Warn when the token epoch changes: the server restarted or was replaced."""
+        """Warn of a changed token epoch, after a restart or a replacement of the server."""
         before, self._token = self._token, token
         if before is not None and begins_history(before, token):
             self._statement.renew()
@@ -335,7 +335,7 @@ class Session:
     def _name_fields(
         self, operation: Operation[Any], error: DuplicateJobError
     ) -> Generator[Send | Sleep | Redirect, Any, DuplicateJobError]:
-        """Return the fields in which a job differs from the stored one of its id."""
+        """Return the names of the fields in which a job differs from the stored job of its id."""
         reply = yield from self.execute_script("spec", (error.job_id,))
         asked = next(spec for spec in operation.jobs if spec.id == error.job_id)  # type: ignore[attr-defined]
         there = codec.decode_spec(error.job_id, reply)
@@ -343,7 +343,7 @@ class Session:
         return DuplicateJobError(error.job_id, fields=fields or ("content",))
 
     def execute_script(self, name: str, args: tuple[Any, ...]) -> Talk:
-        """Run a script that is no operation and may be run twice; return its reply as it is."""
+        """Run a repeatable script without an operation. Return its raw reply."""
         now: Any = "" if self._clock is None else self._clock.now_ms()
         asked_s, which = time.monotonic(), script(name)
         reply = yield from self._ask(which, (now, "", 0, *self._settings, *args), None)
@@ -352,7 +352,7 @@ class Session:
         return reply
 
     def _ask(self, which: Script, args: tuple[Any, ...], operation: Operation[Any] | None) -> Talk:
-        """Run a script without a stream until it is answered, or for as long as makes sense."""
+        """Run a script without a stream until it is answered, or the retries end."""
         return (yield from self.send(Call(self._calls, which, (*self._keys, *args)), operation))
 
     def send(self, call: Call | Plain, operation: Operation[Any] | None, failed: Failed | None = None) -> Talk:
@@ -433,7 +433,7 @@ class Session:
 
     def _check(self) -> Talk:
         """
-        Check the store: version, role, types of our keys, eviction; once, and the settings each minute.
+        Check the store once (version, role, types of our keys, eviction), and the settings each minute.
 
         Where jobs may be evicted, what runs goes on to be renewed and settled, but nothing more is enqueued or claimed.
 
@@ -454,7 +454,7 @@ class Session:
 
     def _look_at_role(self, asked_s: float) -> Talk:
         """
-        Find the primary, if the node that is asked is none any more: a replica would answer questions too.
+        Find the primary after a role change of the node, because a replica would answer queries too.
 
         Raises:
             BackendUnavailableError: none was found for as long as an operation is tried.

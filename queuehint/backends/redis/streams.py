@@ -30,7 +30,7 @@ class RequestStream:
 
 class Streams:
     """
-    The streams of a session; safe across threads.
+    The streams of a session. Safe across threads.
 
     Attributes:
         free: streams that no request uses.
@@ -44,7 +44,7 @@ class Streams:
         self.unknown: OrderedDict[int, tuple[weakref.ref[Operation[Any]], RequestStream]] = OrderedDict()
 
     def take(self) -> RequestStream:
-        """Return a stream that no request uses, with its next number."""
+        """Return an unused stream, with its next number."""
         try:
             stream = self.free.pop()  # one step, so that no other thread takes the same
         except IndexError:
@@ -53,17 +53,17 @@ class Streams:
         return stream
 
     def take_unknown(self, operation: Operation[Any]) -> RequestStream | None:
-        """Return the stream of the request that an operation continues, None if it begins one."""
+        """Return the stream of the request that an operation continues, None for a new request."""
         with self._lock:
             known = self.unknown.pop(id(operation), None)
         return known[1] if known is not None and known[0]() is operation else None
 
     def take_for(self, operation: Operation[Any]) -> RequestStream:
-        """Return the stream of the request that an operation continues, or else one with its next number."""
+        """Return the stream of the request that an operation continues, else an unused one with its next number."""
         return self.take_unknown(operation) or self.take()
 
     def drop(self, stream: RequestStream) -> None:
-        """Give back a stream whose newest request was not carried out: the number is free again."""
+        """Return a stream whose newest request was not carried out, so that its number is free again."""
         stream.request -= 1
         self.free.append(stream)
 

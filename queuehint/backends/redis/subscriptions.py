@@ -1,5 +1,5 @@
 """
-Subscriptions of one event loop to jobs: all its waiters share one question and one blocking connection.
+Subscriptions of one event loop to jobs, with one query and one blocking connection for all its waiters.
 
 A job stores its subscribers. At its end and, for waiters of changes, at each change it puts a marker into the set of
 the loop's session. So a further waiter of the same job sends no request. After `TRUSTED_S` all subscriptions are
@@ -44,14 +44,14 @@ REMEMBERED_MAX: Final = 1000
 
 @attrs.define
 class _Subscription:
-    """A job that remembers the loop: since when for certain, and its version if changes of it are told."""
+    """A job subscribed by the loop: since when, and its version if changes are published."""
 
     asked_s: float
     version: int | None
 
 
 class _Page:
-    """Jobs that are asked about in one request, and the future of the answer."""
+    """Jobs queried in one request, and the future of the answer."""
 
     __slots__ = ("answered", "job_ids")
 
@@ -102,7 +102,7 @@ class Subscriptions:
         self._listening: asyncio.Task[None] | None = None
 
     async def wait(self, interest: Interest, wait_s: float) -> None:
-        """Return when one of some jobs is over or has another version, or *wait_s* after they were asked about."""
+        """Return when one of some jobs has ended or has another version, or after *wait_s*."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         job_ids, version = tuple(interest.jobs), interest.version
@@ -149,7 +149,7 @@ class Subscriptions:
     # --- asking ------------------------------------------------------------------------------------------------------
 
     def _pages_for(self, job_ids: Iterable[str], version: int | None) -> list[_Page]:
-        """Return the pages of those jobs of which no marker tells a waiter all it needs."""
+        """Return the pages of the jobs whose waiters need more than a marker."""
         now_s = time.monotonic()
         pages: dict[_Page, None] = {}
         for job_id in job_ids:
@@ -160,7 +160,7 @@ class Subscriptions:
         return [*pages]
 
     def _page(self, job_id: str) -> _Page:
-        """Have a job asked about soon; return the page."""
+        """Add a job to the next query. Return the page."""
         page = self._page_of.get(job_id)
         if page is None:
             if not self._pages or len(self._pages[-1].job_ids) >= ASKED_MAX:
@@ -171,7 +171,7 @@ class Subscriptions:
         return page
 
     async def _ask_on(self) -> None:
-        """Ask page by page, and again before subscriptions are no longer trusted, until no waiter is left."""
+        """Query page by page, and again before subscriptions expire, until no waiter is left."""
         while self._waiting:
             self._news.clear()
             if not self._pages:
@@ -202,7 +202,7 @@ class Subscriptions:
         self._page_of.clear()
 
     def _renew(self, now_s: float) -> None:
-        """Have all that is soon no longer trusted asked about together."""
+        """Renew all subscriptions that expire soon in one query."""
         self._renew_s = math.inf
         for job_id in self._waiting:
             known = self._known.get(job_id)
@@ -213,7 +213,7 @@ class Subscriptions:
                 self._renew_s = min(self._renew_s, until_s)
 
     async def _ask(self, job_ids: list[str]) -> None:
-        """Register this loop as a waiter of jobs, and wake those whose wait is over."""
+        """Register this loop as a waiter of jobs, and wake the waiters whose wait has ended."""
         asked = [(job_id, self._newest(job_id)) for job_id in job_ids]
         args = [arg for job_id, version in asked for arg in (job_id, "" if version is None else version)]
         self._told, asked_s = set(), time.monotonic()
@@ -237,7 +237,7 @@ class Subscriptions:
                 self._wake(job_id, version=None if has_changed else version, changes_only=True)
 
     def _newest(self, job_id: str) -> int | None:
-        """Return the newest version that any waiter for changes of a job knows, None without one."""
+        """Return the newest version known to any waiter for changes of a job, None without one."""
         versions = [version for version in self._waiting.get(job_id, {}).values() if version is not None]
         return max(versions) if versions else None
 

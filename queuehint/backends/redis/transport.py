@@ -1,5 +1,5 @@
 """
-Actions of a session on its connection, and the failures they raise: no I/O.
+Actions of a session on its connection, and the failures they raise. No I/O.
 
 A session yields `Send`, `Sleep` and `Redirect`; a shell carries them out, and raises `NotSent`, `Unanswered` or the
 server's refusal into it.
@@ -19,7 +19,7 @@ SAME_NODE: Final = ("BUSY", "TRYAGAIN", "LOADING")
 
 class Send:
     """
-    Send a command and send back its reply; raise `NotSent` or `Unanswered` if the connection fails.
+    Send a command and pass its reply back. Raise `NotSent` or `Unanswered` on a failed connection.
 
     Args:
         command: its words, or a function that makes them, called once: by the link in the step in which it sends them,
@@ -63,7 +63,7 @@ class Failed:
     _error: BaseException | None
 
     def error(self) -> BaseException:
-        """Return why, once: an error that is kept keeps what all frames it has passed hold."""
+        """Return the error once, and release it with the frames that it holds."""
         error, self._error = self._error, None
         assert error is not None
         return error
@@ -79,7 +79,7 @@ class Sleep:
 @attrs.frozen
 class Redirect:
     """
-    Redirect to another node: *node* if it is named, else search for the right one.
+    Redirect to another node: *node* if given, else search for the right one.
 
     Args:
         once: for the next request only.
@@ -97,11 +97,11 @@ Talk: TypeAlias = Generator[Send | Sleep | Redirect, Any, Any]
 
 
 class NotSent(Exception):  # noqa: N818 - a fact between the shells and a conversation, never raised to a caller
-    """No connection could be made; the server has not seen the request."""
+    """No connection was made, so the server has not received the request."""
 
 
 class Closed(NotSent):
-    """The link was closed; no request is sent any more."""
+    """The link was closed and sends no more requests."""
 
 
 class Unanswered(Exception):  # noqa: N818
@@ -109,7 +109,7 @@ class Unanswered(Exception):  # noqa: N818
 
 
 def passes(error: driver.ResponseError, message: str) -> bool:
-    """Return whether a refusal passes by itself, or by asking another node; nothing was changed."""
+    """Return whether a refusal passes by itself or on another node. No state was changed."""
     return isinstance(
         error, (driver.ReadOnlyError, driver.TryAgainError, driver.ClusterDownError)
     ) or message.startswith(

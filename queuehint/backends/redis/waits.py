@@ -53,7 +53,7 @@ def wait_command(session: Session, interest: Interest, waiter: str, wait_s: floa
 
 
 def _of_release(interest: Interest) -> list[str]:
-    """Return the markers of a release in pools: for everyone's jobs, or for those of its users."""
+    """Return the markers of a release in pools: of all users' jobs, or of its users'."""
     pools = [f"{pool}\0{interest.release}" for pool in interest.pools]
     if interest.users is None:
         return pools
@@ -61,14 +61,14 @@ def _of_release(interest: Interest) -> list[str]:
 
 
 def in_pairs(job_ids: Iterable[str]) -> list[str]:
-    """Return the arguments of the script `watch` for jobs of which only the end is waited for: no version is known."""
+    """Return the arguments of the script `watch` for jobs waited for until their ends, without versions."""
     return [arg for job_id in job_ids for arg in (job_id, "")]
 
 
 @attrs.define(eq=False)
 class ClaimBehind:
     """
-    A claim that is sent behind a wait, without the steps of a session; made by `of`.
+    A claim sent behind a wait without the steps of a session, made by `of`.
 
     Args:
         call: its request; `resume` may give it another stream.
@@ -82,22 +82,22 @@ class ClaimBehind:
 
     @classmethod
     def of(cls, session: Session, operation: Exchange) -> ClaimBehind | None:
-        """Return one; None while something has to be checked or said before a claim."""
+        """Return a claim, None while a check or a log line is due before it."""
         call = session.direct_call(operation, waits=True)
         return None if call is None else cls(session, operation, call, call.first().command)
 
     @property
     def stream(self) -> RequestStream:
-        """The stream of its request, the only one in flight there."""
+        """The stream of the claim's request, the only one in flight there."""
         assert self.call.stream is not None
         return self.call.stream
 
     def unsent(self) -> None:
-        """Note that it was not sent."""
+        """Note that the claim was not sent."""
         self.session.streams.give_back(self.stream, self.operation, answered=not self.stream.is_unknown)
 
     def unanswered(self) -> None:
-        """Have the next call with the same operation continue this request: it may have been carried out."""
+        """Let the next call with the same operation continue this request, whose outcome is unknown."""
         self.session.streams.give_back(self.stream, self.operation, answered=False)
 
     def refused(self) -> None:
@@ -107,7 +107,7 @@ class ClaimBehind:
 
     def resume(self) -> None:
         """
-        Take the request back from a call that continued it and was canceled: only `withdraw` goes on with it.
+        Reclaim the request from a canceled call that continued it, so that only `withdraw` goes on.
 
         A request that was refused may have another number by now: the call gives a number that was not used to others.
         """
@@ -119,7 +119,7 @@ class ClaimBehind:
 
     def withdraw(self) -> Talk:
         """
-        Claim nothing under the number of this request; return the reply as it is, for `answered`.
+        Withdraw the claim under the number of this request. Return the raw reply, for `answered`.
 
         Whichever of both the server carries out first leaves a receipt, and with it the reply to the other.
         """
@@ -131,7 +131,7 @@ class ClaimBehind:
 
 class Results:
     """
-    Threads that wait for results: a job remembers the process once, however many threads wait for it.
+    Threads that wait for results, sharing one subscription of the process to each job.
 
     One thread at a time listens for all of them, on one connection; when it has what it waits for another one does.
     """
@@ -146,7 +146,7 @@ class Results:
         self._is_listening = False
 
     def wait(self, job_ids: Collection[str], wait_s: float) -> None:
-        """Return when one of these jobs is over, or after *wait_s*; or too early, if the server cannot be asked."""
+        """Return when one of these jobs has ended, or after *wait_s*, or early if the server is unavailable."""
         over = threading.Event()
         with self._changed:
             for job_id in job_ids:
@@ -185,7 +185,7 @@ class Results:
                 return
 
     def _listen(self, left_s: float) -> bool:
-        """Wake the waiters of finished jobs; False if the server could not be asked."""
+        """Wake the waiters of finished jobs. Return False if the server was unavailable."""
         key = keys.redis_key(self._session.namespace, "wake:session:", self._waiter)
         link, send = self._wait_link(), Send(("BZPOPMIN", key, f"{max(left_s, 0.001):.3f}"))
         try:
@@ -213,12 +213,12 @@ class ClockWaker:
         self.begin()
 
     def begin(self) -> None:
-        """Forget what was added: this process is new, or a fork."""
+        """Forget all waiters after a start or a fork."""
         self._lock = threading.Lock()
         self._waiting: dict[object, Callable[[], None]] = {}
 
     def add(self, wake: Callable[[], None]) -> object:
-        """Call *wake* when the clock moves; return the key for `remove`."""
+        """Call *wake* on every change of the clock. Return the key for `remove`."""
         key = object()
         with self._lock:
             self._waiting[key] = wake

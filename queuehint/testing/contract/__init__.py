@@ -324,7 +324,7 @@ class BackendConformance(
     Leaving,
 ):
     """
-    All rules that a backend keeps, each a test on both of its shells: asynchronous and not.
+    All rules of a backend, each a test on both of its shells, asynchronous and synchronous.
 
     Subclass it in a module of tests, as ``Test...``, with a method ``open`` that returns an empty store on the clock
     that it is given. A test that fails names the rule that is broken.

@@ -1,4 +1,4 @@
-"""The rules of questions: why a job waits, what the tree shows, whether pending work moves."""
+"""The rules of diagnostic queries: reasons of waits, trees, and progress of pending work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reason(id: str, state: JobState, kind: ReasonKind, **fields: object) -> Reas
 
 
 class WhyAJobWaits:
-    """`Why` names the kind of a wait, and the jobs or the time it lasts for."""
+    """`Why` names the kind of a wait, and its blockers or its end."""
 
     def test_why_of_a_job_that_is_over_is_its_cause(self, store: Store) -> None:
         store.enqueue(job("a"), job("b"), job("c", max_attempts=1))
@@ -144,7 +144,7 @@ class WhyAJobWaits:
 
 
 class Trees:
-    """`Tree` counts what is live at each place."""
+    """`Tree` counts the unfinished jobs at each place."""
 
     def test_tree_counts_live_jobs_of_each_place(self, store: Store) -> None:
         store.enqueue(
@@ -235,7 +235,7 @@ class Trees:
 
 
 class WhatIsLeft:
-    """`CountPending` tells what is left below a path, and whether any of it moves by itself."""
+    """`CountPending` counts the jobs left below a path, and reports whether any of them progresses without help."""
 
     def test_records_come_in_requested_order_with_none_for_missing(self, store: Store) -> None:
         store.enqueue(job("a"), job("b"))

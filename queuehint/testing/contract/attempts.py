@@ -22,7 +22,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 class Retries:
-    """A failed attempt is tried again, on its place or off it, until none is left."""
+    """A failed attempt is retried, with its place kept or released, until no attempt is left."""
 
     def test_a_failed_attempt_keeps_its_place_while_it_waits(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]), job("b", ["doc"]))
@@ -88,7 +88,7 @@ class Retries:
 
 
 class Cancellation:
-    """Any unfinished job can be canceled; one that runs is asked to stop."""
+    """Any unfinished job can be canceled. A running job is requested to stop."""
 
     def test_a_waiting_job_leaves_its_place(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]), job("b", ["doc"]), job("c", ["doc"]))
@@ -188,7 +188,7 @@ class Dead:
 
 
 class History:
-    """A record tells the last 20 attempts of its job, each with its worker, times, outcome and error."""
+    """A record lists the last 20 attempts of its job, each with its worker, times, outcome and error."""
 
     def test_each_attempt_is_told_as_it_ended(self, store: Store) -> None:
         began = store.clock.now_ms()

@@ -47,7 +47,7 @@ def fill_every_state(store: Store) -> None:
 
 
 class CanceledByIds:
-    """A job that is unfinished is canceled at once, or told to stop if it runs."""
+    """An unfinished job is canceled at once. A running job is requested to stop."""
 
     def test_cancel_ends_waiting_jobs_and_requests_running_ones(self, store: Store) -> None:
         fill_every_state(store)

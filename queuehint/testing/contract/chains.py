@@ -21,8 +21,8 @@ def told(store: Store, name: str) -> list[tuple[str, ReasonKind]]:
 
 class Chains:
     """
-    `Why` with a limit above 1 leads from a job to what its wait ends with: each reason but the last names the job of
-    the next.
+    `Why` with a limit above 1 leads from a job to the root cause of its wait. Each reason but the last names the job
+    of the next.
 
     .. versionadded:: 1.0.0
     """

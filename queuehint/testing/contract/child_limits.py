@@ -20,7 +20,7 @@ A_MINUTE_MS = 60_000
 
 
 class RatesOfChildren:
-    """With ``each``, a rate counts every child of the path by itself, or gives it a bucket of its own."""
+    """With ``each``, a rate counts the starts of every child of the path separately, or gives each child a bucket."""
 
     def test_each_child_of_a_path_has_tokens_of_its_own(self, store: Store) -> None:
         store.enqueue(*at("t:a", 4), *at("t:b", 1), job("free"))
@@ -200,7 +200,7 @@ def refused(store: Store, *jobs: JobSpec) -> tuple[str | None, int, int]:
 
 
 class RoomOfChildren:
-    """With ``each``, every child of the path has as many unfinished jobs as `max_pending` says, by itself."""
+    """With ``each``, `max_pending` bounds the unfinished jobs of every child of the path separately."""
 
     def test_each_child_admits_max_pending_unfinished_jobs(self, store: Store) -> None:
         limit(store, "t", max_pending=2, each=True)

@@ -22,7 +22,7 @@ def stage_two(store: Store) -> None:
 
 
 class ConcurrentSubmissions:
-    """A hidden job belongs to one submission: another one waits for it, or takes it and has the first withdrawn."""
+    """A hidden job belongs to one submission. Another submission waits for the job, or takes it over."""
 
     def test_part_with_a_job_of_an_older_submission_is_refused(self, store: Store) -> None:
         stage_two(store)

@@ -143,5 +143,5 @@ def _seq(record: JobRecord) -> int:
 
 
 def _gates(node: TreeNode) -> tuple[object, ...]:
-    """Return what a node and those below it hold, and how many wait; not which of the jobs run."""
+    """Return the claims held at and below a node, and the number of waiting jobs."""
     return (node.path_key, node.waiting, node.granted, node.passing, *[_gates(child) for child in node.children])

@@ -1,4 +1,4 @@
-"""The rules of costs: a job may take more than one slot, or start, of each limit that it counts under."""
+"""The rules of costs: a job may take several slots, or starts, of each limit that applies to the job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def heavy(id: str, cost: int, **fields: Any) -> JobSpec:
 
 
 class Costs:
-    """What a job costs is taken of every limit that it counts under; parked jobs start in order, whatever they cost."""
+    """The cost of a job is taken from every limit that applies. Parked jobs start in order, whatever their costs."""
 
     def test_a_heavy_job_takes_as_many_slots_as_it_costs(self, store: Store) -> None:
         store.enqueue(heavy("h", 3), *at("a", 3))

@@ -25,13 +25,13 @@ def stroke(id: str, **fields: Any) -> JobSpec:
 
 
 def due_in(store: Store, job_id: str = "a") -> int | None:
-    """Return in how many ms from its enqueue a job is due, None if it waits for no time."""
+    """Return the ms from the enqueue of a job to its due time, None for a job without one."""
     record = store.record(job_id)
     return None if record.due_ms is None else record.due_ms - record.enqueued_ms
 
 
 class Debounces:
-    """`max_delay_ms` of a replacement bounds how long it puts its key's job off, counted from the job's enqueue."""
+    """`max_delay_ms` of a replacement bounds the delay of the key's job, counted from the job's enqueue."""
 
     def test_each_replacement_restarts_the_delay_up_to_max_delay(self, store: Store) -> None:
         dues = []
@@ -117,7 +117,7 @@ OTHERS = ["return", "replace", "after"]
 
 
 def kept(id: str, on_conflict: str = "return", **fields: Any) -> JobSpec:
-    """Return a job that keeps its key for a time."""
+    """Return a job whose key outlasts its end."""
     return job(id, **{"hint": ["x"], "key": "k", "on_conflict": on_conflict, "key_for_ms": KEPT_MS, **fields})
 
 
@@ -138,7 +138,7 @@ def is_taken(store: Store) -> bool:
 
 
 class Throttles:
-    """With `key_for_ms` a started job keeps its key until that long after its end: at most one runs in such a time."""
+    """With `key_for_ms` a started job keeps its key for that long after its end. At most one job runs meanwhile."""
 
     @pytest.mark.parametrize("on_conflict", OTHERS)
     def test_repeated_job_returns_the_key_holder_until_the_window_ends(self, store: Store, on_conflict: str) -> None:

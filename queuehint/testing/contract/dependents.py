@@ -47,7 +47,7 @@ def finish_off(store: Store, how: str) -> None:
 
 
 class Dependents:
-    """A job waits for those it depends on, whatever it waits for besides."""
+    """A job waits for its dependencies, in addition to any other wait."""
 
     def test_dependent_waits_for_its_dependency_and_then_takes_its_place(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]), job("b", ["y"], after=["a"]))
@@ -166,7 +166,7 @@ AFTER_END = {
 
 
 class _Cell:
-    """One cell of the matrix: a dependency `a` that ends so, beside one that finishes, and a dependent `b`."""
+    """One cell of the matrix: a dependency `a` with the given end, another that finishes, and a dependent `b`."""
 
     def __init__(self, store: Store, how: str, policy: str) -> None:
         self.how = how
@@ -178,7 +178,7 @@ class _Cell:
         self.spec = job("b", ["z"], after=["a", "beside"], on_dependency_failure=policy)
 
     def end_both(self) -> None:
-        """End the dependency and what is beside it in one exchange."""
+        """End both dependencies in one exchange."""
         store = self.store
         if self.how == "expired":
             store.pause("x")
@@ -321,7 +321,7 @@ class Judged:
 
 
 class KeptResults:
-    """A result is kept for dependents that may still read it, and no longer."""
+    """A result is kept until no unfinished dependent may read it."""
 
     def test_a_result_is_kept_until_the_last_dependent_is_over(self, store: Store) -> None:
         store.enqueue(job("a", retention_ms=1000))
@@ -363,7 +363,7 @@ class KeptResults:
 
 
 class Unknowns:
-    """A submission that cannot be is refused whole; one that has just expired is no job to wait for."""
+    """A submission with an invalid dependency is refused whole. An expired dependency cancels its dependent."""
 
     def test_an_unknown_dependency_refuses_the_whole_submission(self, store: Store) -> None:
         store.enqueue(job("a"))

@@ -1,4 +1,4 @@
-"""The rules of jobs that are made due: what waits for a time goes on as if the time had come by itself."""
+"""The rules of jobs made due: a wait for a time ends as if the time had come."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DONE, REFUSED, UNKNOWN = op.Verdict.DONE, op.Verdict.REFUSED, op.Verdict.UNKNOWN
 
 
 class DueNow:
-    """What waits for a time, before its first attempt or the next one, is due now; nothing else is moved."""
+    """A wait for a time, before the first attempt or the next one, ends now. No other job moves."""
 
     def test_delayed_job_made_due_takes_place_behind_placed_jobs(self, store: Store) -> None:
         store.enqueue(job("late", ["x"], delay_ms=60_000), job("a", ["x"]), job("timed", ["x"], run_at_ms=10**14))

@@ -43,7 +43,7 @@ def end(store: Store, job_id: str, how: str) -> None:
 
 
 class Edges:
-    """A job waits for those it depends on, without a place, and is queued once when the last is over."""
+    """A job waits for its dependencies without a place, and is queued once, when the last of them has ended."""
 
     def test_a_dependent_is_deferred_until_its_dependency_has_finished(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]), job("b", ["doc"], after=["a"]), job("c", ["doc"]))
@@ -260,7 +260,7 @@ class Ends:
 
 
 class Downstream:
-    """A redrive may bring back what was canceled because of a job."""
+    """A redrive may revive the jobs that were canceled because of the redriven job."""
 
     def test_a_redrive_downstream_revives_all_that_fell(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("b", ["doc"], after=["a"], **CANCELING))

@@ -101,7 +101,7 @@ def let_first_die(store: Store, on_dead: str, **fields: Any) -> None:
 
 
 class OnDead:
-    """The policy of a dead job decides about those behind it."""
+    """The policy of a dead job decides about the jobs behind it on its path."""
 
     def test_on_dead_hold_keeps_the_place_until_it_is_discarded(self, store: Store) -> None:
         let_first_die(store, "hold")

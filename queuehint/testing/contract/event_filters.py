@@ -21,11 +21,11 @@ MINUTE = 60_000
 
 
 class FilteredEvents:
-    """Of the events that follow those are read that pass one of some filters; the others are passed over, once."""
+    """A subscriber receives the events that pass one of its filters. Other events are passed over once."""
 
     @pytest.fixture
     def events(self, store: Store) -> Callable[..., list[str]]:
-        """Return which events pass some filters, of those of a few jobs here and there."""
+        """Return the events of a few jobs that pass some filters."""
         store.apply(Follow())
         pair = (Claim(("doc", "s1", "x")), Claim(("other",), "shared"))
         store.enqueue(

@@ -35,7 +35,7 @@ class Follower:
         return followed
 
     def moves(self) -> list[str]:
-        """Return what has happened since the last look, each as kind and id."""
+        """Return the events since the last call, each as kind and id."""
         return [f"{event.kind} {event.id}" for event in self.read().events]
 
     def of(self, job_id: str) -> list[Event]:
@@ -293,7 +293,7 @@ class Events(_Followed):
 
 
 class Following(_Followed):
-    """A subscriber reads every event once; without one none is kept, and missed events are reported."""
+    """A subscriber reads every event once. Without a subscriber no event is kept. Missed events are reported."""
 
     def test_to_follow_begins_now(self, store: Store) -> None:
         store.enqueue(job("a"))

@@ -19,7 +19,7 @@ MINUTE_MS = 60_000
 
 
 def letters(store: Store, count: int) -> str:
-    """Start jobs, as many at once as it takes, and return the first letters of their ids."""
+    """Start jobs with unlimited concurrency, and return the first letters of their ids."""
     return "".join(job_id[0] for job_id in store.start(count))
 
 
@@ -28,7 +28,7 @@ def weigh(store: Store, user: str | None, weight: int) -> bool:
 
 
 class Turns:
-    """A user gets as many starts a turn as their weight, which is 1 unless it was set."""
+    """A user gets as many starts a turn as their weight, by default 1."""
 
     def test_user_of_more_weight_gets_more_starts_a_turn(self, store: Store) -> None:
         weigh(store, "ann", 3)
@@ -87,7 +87,7 @@ def levels(store: Store, names: str) -> list[int]:
 
 
 class Levels:
-    """A job that begins to wait hands its level on to those before it, so that they are not left behind by others."""
+    """A job that begins to wait raises its blockers to its level, so that other jobs do not delay them."""
 
     def test_dependency_of_a_critical_job_precedes_many_urgent_ones(self, store: Store) -> None:
         store.enqueue(job("low", ["doc"], priority=1))

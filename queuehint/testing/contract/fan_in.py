@@ -1,4 +1,4 @@
-"""The rules of a fan-in: dependencies that are added in portions act as those of the first."""
+"""The rules of a fan-in: dependencies added in portions have the same effect as those of the spec."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 def gather(store: Store, *, on_failure: str = "wait", ids: str = "abcd", last: str = "last") -> None:
-    """Enqueue jobs, and one after all of them with a dependency in its spec and the others in two portions."""
+    """Enqueue jobs and a dependent of all, with one dependency in its spec and the others in two portions."""
     store.enqueue(*[job(each, max_attempts=1) for each in ids])
     store.stage("T", job(last, ["x"], after=ids[0], on_dependency_failure=on_failure))
     assert store.depend("T", last, 1, *ids[1:3], on_failure=on_failure)
@@ -30,7 +30,7 @@ def gather(store: Store, *, on_failure: str = "wait", ids: str = "abcd", last: s
 
 
 class FanIn:
-    """A job may depend on more jobs than are told at once."""
+    """A job may have more dependencies than fit into one operation."""
 
     def test_a_job_waits_for_the_jobs_of_all_portions(self, store: Store) -> None:
         gather(store)

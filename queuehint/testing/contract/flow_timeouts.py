@@ -1,4 +1,4 @@
-"""The rules of flows with a timeout: unfinished jobs are canceled when it passes."""
+"""The rules of flows with a timeout: the timeout cancels unfinished jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def submit(store: Store, *jobs: JobSpec, flow: str = "f", timeout_ms: int | None
 
 
 class FlowTimeouts:
-    """When the timeout of a flow passes, its unfinished jobs are canceled, and no others."""
+    """The timeout of a flow cancels its unfinished jobs, and no others."""
 
     def test_flow_timeout_cancels_waiting_jobs_and_notifies_running_ones(self, store: Store) -> None:
         submit(

@@ -45,7 +45,7 @@ def stage_behind_expired(store: Store, parts: int = 3) -> None:
 
 
 class Parts:
-    """A submission in parts takes effect at its commit; before that it is hidden."""
+    """A submission in parts is hidden until its commit."""
 
     def test_a_part_is_invisible_before_its_commit(self, store: Store) -> None:
         stage_two(store)
@@ -235,7 +235,7 @@ class Flows:
 
 
 class Counts:
-    """Edges are counted; nothing is left of them when all is over."""
+    """Edges are counted. No edge is left once all jobs have ended and expired."""
 
     def test_nothing_is_left_of_a_graph_when_all_is_over(self, store: Store) -> None:
         specs: list[JobSpec] = []

@@ -31,7 +31,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 class Identity:
-    """A job is its id: the same again is the same job, another of that id is refused."""
+    """An id identifies a job. The same submission again is the same job, and a different job of that id is refused."""
 
     def test_the_same_submission_again_changes_nothing(self, store: Store) -> None:
         first = store.enqueue(job("a", ["doc"])).jobs[0]
@@ -225,7 +225,7 @@ class Digests:
 
 
 class Records:
-    """A job is its record, kept for a time after its end."""
+    """The record of a job is kept for a time after its end."""
 
     def test_a_record_tells_the_life_of_its_job(self, store: Store) -> None:
         began = store.clock.now_ms()

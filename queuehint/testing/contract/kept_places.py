@@ -25,7 +25,7 @@ def start_first(store: Store, **fields: Any) -> None:
 
 
 class KeptPlaces:
-    """A job that is tried again keeps its place, unless it says that it yields it or holds it for so long only."""
+    """A retried job keeps its place, unless its policy yields the place or bounds the time of holding it."""
 
     def test_yielding_retry_without_delay_goes_last_at_once(self, store: Store) -> None:
         start_first(store, on_retry="yield")
@@ -97,7 +97,7 @@ class KeptPlaces:
 
 
 class Grants:
-    """A grant says what to run and until when, and is settled once."""
+    """A grant has a job and the end of its lease, and is settled once."""
 
     def test_a_job_is_settled_once_even_within_one_batch(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]))
@@ -135,7 +135,7 @@ class Grants:
 
 
 def start_waiting(store: Store, **fields: Any) -> int:
-    """Put a caller behind a running job and before another; return the caller's token."""
+    """Enqueue a caller's job behind a running job and before another. Return the caller's token."""
     store.enqueue(job("before", ["x"]))
     store.start(lease_ms=10**6)
     made = store.enqueue(job("caller", ["x"], presence_ms=10_000, pool="private", **fields), job("after", ["x"]))

@@ -1,4 +1,4 @@
-"""The rules of deduplication keys: the effect of a second job of a key, and the job that a key names."""
+"""The rules of deduplication keys: the effect of a second job of a key, and the job of a key."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def enqueue(store: Store, spec: JobSpec) -> tuple[str, bool]:
 
 
 class Keys:
-    """A burst of jobs of one key becomes one job; what a job does that comes later is its own choice."""
+    """A burst of jobs of one key becomes one job. The later job chooses how to resolve the conflict."""
 
     def test_return_makes_a_burst_one_job_while_it_is_fresh(self, store: Store) -> None:
         store.enqueue(job("before", ["x"]), keyed("a"))
@@ -246,7 +246,7 @@ class Keys:
 
 
 class KeyHolders:
-    """A key names its newest unfinished job."""
+    """A key resolves to its newest unfinished job."""
 
     def test_end_of_the_newest_returns_the_key_to_its_predecessor(self, store: Store) -> None:
         store.enqueue(job("running", key="k", on_conflict="after"))

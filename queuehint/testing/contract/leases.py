@@ -22,7 +22,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 class Leases:
-    """A grant is a lease with a token; a worker that does not renew it loses the job, which keeps its place."""
+    """A grant is a lease with a token. Without a renewal the worker loses the job, and the job keeps its place."""
 
     def test_job_with_an_expired_lease_is_ready_at_its_place(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]), job("b", ["doc"]))
@@ -330,7 +330,7 @@ class Leases:
 
 
 class Presence:
-    """A job that only its caller may start is there while its caller is."""
+    """A job reserved for its caller is canceled when the caller stops waiting."""
 
     def test_waiting_caller_without_renewals_loses_its_place(self, store: Store) -> None:
         store.enqueue(job("a", ["doc"]))
@@ -374,7 +374,7 @@ class Presence:
 
 
 class Waiting:
-    """Waits for work or for an end are woken; none outlasts its timeout."""
+    """Waits for work or for an end are woken. No wait outlasts its timeout."""
 
     def test_sleep_returns_at_once_when_its_interest_is_met(self, store: Store) -> None:
         store.enqueue(job("a"))

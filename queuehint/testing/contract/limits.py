@@ -36,7 +36,7 @@ def at(path: str, count: int, **fields: Any) -> list[JobSpec]:
 
 
 class LimitsAtOnce:
-    """No more jobs run at a place than its limit says, and none waits while there is room."""
+    """The jobs running at a place never exceed its limit, and no job waits while a slot is free."""
 
     def test_limit_bounds_running_jobs_at_and_below_a_path(self, store: Store) -> None:
         store.enqueue(*at("a", 5), job("b", ["b"]), job("free"))
@@ -150,7 +150,7 @@ class LimitsAtOnce:
 
 
 class LimitsInTime:
-    """A rate counts the starts in any window of its time; with a burst a start takes a token, and they come evenly."""
+    """A rate counts the starts in any window of its period. With a burst, each start takes a token from a bucket."""
 
     def test_rate_bounds_starts_of_a_window_and_why_dates_it(self, store: Store) -> None:
         store.enqueue(*at("a", 7))

@@ -33,7 +33,7 @@ def page(
 
 
 def listed(store: Store, *, newest_first: bool = False, **fields: Any) -> str:
-    """Return the ids of what passes a filter as one string of words."""
+    """Return the ids of the records that pass a filter as one string of words."""
     found = page(store, newest_first=newest_first, **fields)
     assert found.after is None
     return " ".join(record.id for record in found.records)
@@ -51,7 +51,7 @@ def paged(store: Store, limit: int, *, newest_first: bool = False, **fields: Any
 
 
 def counted(store: Store, **fields: Any) -> dict[JobState, int]:
-    """Return how many records pass a filter, by state, those of which there are none left out."""
+    """Return the number of records that pass a filter, by state, without zeros."""
     counts = store.apply(op.CountRecords(RecordFilter(**fields)))
     assert counts.complete
     return {state: count for state, count in counts.states.items() if count}
@@ -69,7 +69,7 @@ def users(store: Store, service: str) -> dict[str, int]:
 
 
 class Listing:
-    """Records are listed by what they are, in order of enqueue, as long as they are kept."""
+    """Records are listed by their fields, in order of enqueue, while they are kept."""
 
     def test_listing_by_each_filter_finds_only_matching_records(self, store: Store) -> None:
         store.enqueue(
@@ -431,7 +431,7 @@ class ListingByPath:
 
 
 class Counting:
-    """How many records pass a filter, by state; and how many each user of a service has."""
+    """Counts of the records that pass a filter, by state and by user of a service."""
 
     def test_counts_are_by_state(self, store: Store) -> None:
         store.enqueue(*[job(name, user="u", service="s") for name in "abc"], job("d", user="v"))

@@ -15,7 +15,7 @@ SORTED_MAX = 4000
 
 
 def by_time(store: Store, limit: int = 200, *, newest_first: bool = True, **fields: Any) -> list[str]:
-    """Return the ids of what passes a filter in order of time, a string a page."""
+    """Return the ids of the records that pass a filter in order of time, a string a page."""
     pages: list[str] = []
     after: Position | None = None
     while True:

@@ -29,7 +29,7 @@ def start_family(store: Store, *children: str, **fields: Any) -> None:
 
 
 class Parents:
-    """A job may be over when its children are."""
+    """A parent ends when its children have ended."""
 
     def test_a_child_cannot_depend_on_its_parent(self, store: Store) -> None:
         store.enqueue(job("p"), job("b", after=["p"]), job("c", after=["b"]), job("free"))

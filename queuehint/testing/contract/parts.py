@@ -304,7 +304,7 @@ class Commits:
 
 
 class FlowsTold:
-    """A flow is counted, listed and canceled as long as its records are kept."""
+    """A flow is counted, listed and canceled while its records are kept."""
 
     def test_flow_jobs_are_counted_by_state_while_recorded(self, store: Store) -> None:
         store.enqueue(job("a", flow="f", max_attempts=1), job("b", after=["a"], flow="f"), job("c", flow="g"), job("d"))

@@ -1,4 +1,4 @@
-"""The rules of a question about a path: what waits there, and what stands in its way."""
+"""The rules of `Why` for a path: the waiting jobs, and their blockers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def ids(jobs: tuple[PlacedJob, ...]) -> list[str]:
 
 
 def told(found: PathReasons) -> tuple[list[str], list[str], list[str]]:
-    """Return the ids of the oldest, of the newest, and of those that stand in the way."""
+    """Return the ids of the oldest jobs, of the newest, and of their blockers."""
     return ids(found.oldest), ids(found.newest), ids(found.ahead)
 
 
 class WhyAPathWaits:
     """
-    `Why` of a path names the oldest and the newest jobs that wait there and what stands in their way, in one answer.
+    `Why` of a path names the oldest and the newest waiting jobs and their blockers in one reply.
 
     .. versionadded:: 1.0.0
     """

@@ -17,7 +17,7 @@ from queuehint.values.report import PauseState, ReasonKind
 
 
 class PausesInTime:
-    """A pause may end by itself; its parked jobs continue then, in order."""
+    """A pause may end at a time. Its parked jobs then continue in order."""
 
     def test_pause_ends_by_itself_and_its_jobs_run_in_order(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]), job("b", ["x"]), job("c", ["x", "1"]), job("d", ["y"]))

@@ -1,4 +1,4 @@
-"""The rules of permits: what plain code takes of a limit, as a job that its caller runs and that has no place."""
+"""The rules of permits: plain code takes slots of a limit as a job without a place."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def permit(id: str, *path: str, **fields: Any) -> JobSpec:
 
 
 def take(store: Driver, id: str, lease_ms: int = LEASE_MS) -> bool:
-    """Ask for a permit as its caller does; return whether it was granted."""
+    """Request a permit as its caller does. Return whether the permit was granted."""
     return store.start(1, pools=(f"@{id}",), worker=f"@{id}", lease_ms=lease_ms) == [id]
 
 
 class Permits:
-    """What a permit holds of a limit no job has, and the other way round; it keeps nothing from a place."""
+    """Permits and jobs share the slots of a limit. A permit blocks no place."""
 
     def test_permits_and_jobs_share_the_room_of_a_limit(self, store: Store) -> None:
         limit(store, "a", most=2)

@@ -87,7 +87,7 @@ class SerialPath:
 
 
 class Ancestors:
-    """A path conflicts with those above and below it."""
+    """A path conflicts with its ancestors and descendants."""
 
     def test_whole_waits_for_earlier_parts_and_blocks_later_ones(self, store: Store) -> None:
         store.enqueue(job("a", ["doc", "1"]), job("b", ["doc", "2"]), job("whole", ["doc"]), job("c", ["doc", "1"]))
@@ -159,7 +159,7 @@ class Siblings:
 
 
 class Root:
-    """`[]` conflicts with every job that has a place; no place conflicts with nothing."""
+    """`[]` conflicts with every job that has a place. A job without a place has no conflict."""
 
     def test_the_root_waits_for_all_and_holds_back_all(self, store: Store) -> None:
         store.enqueue(job("a", ["x"]), job("root", []), job("b", ["y"]))
@@ -179,7 +179,7 @@ class Root:
 
 
 class ArrivalOrder:
-    """Ready jobs go in order of arrival; users take turns, and priority chooses among ready jobs only."""
+    """Ready jobs start in order of arrival. Users take turns, and priority chooses among ready jobs only."""
 
     def test_ready_jobs_go_first_in_first_out(self, store: Store) -> None:
         store.enqueue(*[job(f"j{n:02}") for n in range(20)])
@@ -187,7 +187,7 @@ class ArrivalOrder:
 
     def test_next_in_line_and_ready_job_go_in_arrival_order(self, store: Store) -> None:
         def next_of(job_id: str) -> list[str]:
-            """Return what starts in the exchange that settles a job."""
+            """Return the jobs granted in the exchange that settles a job."""
             return [grant.spec.id for grant in store.exchange(store.outcome(job_id), limit=1).grants]
 
         store.enqueue(job("a1", ["a"]), job("free", ["b"]), job("a2", ["a"]))
@@ -241,7 +241,7 @@ class ArrivalOrder:
 
 
 class Pauses:
-    """A paused path starts nothing and keeps its places; a closed one takes nothing new."""
+    """A paused path starts no jobs and keeps their places. A closed path refuses new jobs."""
 
     def test_a_paused_path_starts_nothing_below_it(self, store: Store) -> None:
         store.enqueue(job("a", ["doc", "1"]), job("b", ["doc"]), job("c", ["other"]), job("d"))

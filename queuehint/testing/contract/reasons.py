@@ -22,7 +22,7 @@ def enqueue_many(store: Store, count: int, *, shared: bool = False) -> None:
 
 
 def kill(store: Store, name: str, *path: str) -> None:
-    """Fail a job for good that keeps its place."""
+    """Fail a job permanently, so that the dead job keeps its place."""
     store.enqueue(job(name, list(path), max_attempts=1, on_dead="hold"))
     assert name in store.start(1_000)
     store.fail(name)
@@ -30,7 +30,7 @@ def kill(store: Store, name: str, *path: str) -> None:
 
 class Reasons:
     """
-    `Why` names the jobs that a job waits for at its place: the dead ones that hold it if there are any, else ten.
+    `Why` names the blockers of a job at its place: the dead jobs that hold it if there are any, else ten.
 
     .. versionadded:: 1.0.0
     """

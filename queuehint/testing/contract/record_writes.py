@@ -28,7 +28,7 @@ def delete(store: Store, *ids: str, versions: tuple[int, ...] | None = None) -> 
 
 
 class Deletion:
-    """A record is deleted before its time as it would be at its end."""
+    """An early deletion has the effects of the expiry of the record."""
 
     def test_delete_accepts_only_ended_jobs(self, store: Store) -> None:
         store.enqueue(job("over"), job("runs"), job("waits", delay_ms=1000))
@@ -217,7 +217,7 @@ def update(store: Store, job_id: str, result: bytes) -> op.Verdict:
 
 
 class Interim:
-    """A running job's result may be stored before it ends."""
+    """The result of a running job may be stored before its end."""
 
     def test_running_job_shows_its_partial_result(self, store: Store) -> None:
         store.enqueue(job("a"))

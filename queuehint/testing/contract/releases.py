@@ -1,4 +1,4 @@
-"""The rules of releases: which workers are offered a job that the code of some of them does not know."""
+"""The rules of releases: a job unknown to the code of some workers is granted to workers of other releases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUEUES_MAX = 64
 
 
 def refuse(store: Store, *ids: str, by: str = "old", **fields: Any) -> None:
-    """Have workers of releases claim jobs and give them back; *by* has the names of the releases, a word each."""
+    """Have workers of the releases in *by* claim jobs and return them. *by* is a string of words."""
     for release in by.split():
         assert store.start(release=release, **fields) == list(ids)
         reply = store.exchange(*[store.outcome(job_id, UNKNOWN) for job_id in ids], release=release)

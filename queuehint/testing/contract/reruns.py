@@ -1,4 +1,4 @@
-"""The rules of reruns: jobs that are over are run again, all that are named or none."""
+"""The rules of reruns: ended jobs run again, all selected ones or none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DONE, REQUESTED, REFUSED, UNKNOWN, LOST, _CANCELED_VERDICT, STALE = op.Verdict
 
 
 class Reruns:
-    """A job that is over is run again as it was asked for, once what it depends on has run again."""
+    """A rerun job has its original spec, and waits for the reruns of its dependencies."""
 
     def test_a_finished_job_runs_again_with_its_history(self, store: Store) -> None:
         store.enqueue(job("a", ["x"], max_attempts=3))
@@ -174,7 +174,7 @@ class Reruns:
 
 
 class RerunsRefused:
-    """All that are named run again, or none; no rerun happens twice."""
+    """All selected jobs run again, or none. No rerun happens twice."""
 
     def test_of_another_version_nothing_is_run_again(self, store: Store) -> None:
         store.enqueue(job("a"), job("b"))

@@ -17,7 +17,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 class Restarts(Binding):
     """
-    A restarted store has all its jobs, repeats no token, and gives workers time to come back.
+    A restarted store keeps all jobs, repeats no token, and gives workers time to reconnect.
 
     Not part of `BackendConformance`: inherit it in a test class of its own, and add the method that restarts the store.
 
@@ -26,7 +26,7 @@ class Restarts(Binding):
 
     def restart(self, store: Store) -> None:
         """
-        End what keeps the jobs, without a warning, and start it anew over what it kept; at `store.backend`.
+        End the process that keeps the jobs without a warning, and restart it from the kept state.
 
         Raises:
             NotImplementedError: a subclass does not say how.

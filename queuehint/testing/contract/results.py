@@ -26,7 +26,7 @@ def fetch(store: Store, job_id: str, *ids: str) -> tuple[Any, ...]:
 
 
 class Results:
-    """A running job reads what its dependencies have brought, which is kept as long as it may run."""
+    """A running job reads the results of its dependencies, which are kept while the job may run."""
 
     def test_a_running_job_reads_its_dependencies_and_nothing_else(self, store: Store) -> None:
         store.enqueue(job("a"), job("f"), job("stranger"))
@@ -85,7 +85,7 @@ def start_parent(store: Store, *children: str, **fields: Any) -> None:
 
 
 class Children:
-    """A job may be over when its children are."""
+    """A parent ends when its children have ended."""
 
     def test_only_a_running_job_makes_children(self, store: Store) -> None:
         start_parent(store, "a")

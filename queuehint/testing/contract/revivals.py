@@ -47,7 +47,7 @@ class Revivals:
 
 
 class EdgesTold:
-    """Edges are counted, and those that a job waits for are named."""
+    """Edges are counted, and the open dependencies of a job are listed."""
 
     def test_why_names_ten_dependencies_or_the_dead_ones(self, store: Store) -> None:
         ids = [f"a{number:02}" for number in range(15)]

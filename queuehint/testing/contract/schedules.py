@@ -36,7 +36,7 @@ ALL_SAID = JobSpec(
 
 
 def put(store: Store, name: str = "s", *, due_ms: int = MINUTE, spec: JobSpec | None = None, **fields: Any) -> bool:
-    """Store a schedule that is due first in so many ms."""
+    """Store a schedule with the first due time in so many ms."""
     spec = spec or job(name, ["doc"])
     return store.apply(
         op.PutSchedule(name, spec, Recurrence(**fields) if fields else EVERY_MINUTE, store.clock.now_ms() + due_ms)
@@ -67,7 +67,7 @@ def due(store: Store) -> list[str]:
 
 
 class Timetable:
-    """A schedule is stored once, listed by name, and due when its time has come."""
+    """A schedule is stored once, listed by name, and due at its time."""
 
     def test_a_schedule_is_stored_as_it_was_asked_for(self, store: Store) -> None:
         recurrence = Recurrence(cron="0 3 * * *", timezone="Europe/Berlin", missed="all", start_ms=5, end_ms=10**13)
@@ -240,7 +240,7 @@ class Timetable:
 
 
 class Firings:
-    """Of all workers that fire a schedule at a due time, one succeeds; its jobs and the next due time are one step."""
+    """Of all workers that fire a schedule at a due time, one succeeds. Its jobs and the next due time are one step."""
 
     def test_firing_enqueues_its_jobs_and_sets_the_next_time(self, store: Store) -> None:
         put(store)
@@ -340,7 +340,7 @@ class Firings:
 
 
 class SchedulePauses:
-    """A paused schedule fires nothing; once resumed it is due at the time given by the resume."""
+    """A paused schedule does not fire. The resume sets its next due time."""
 
     def test_one_that_is_paused_is_due_at_no_time(self, store: Store) -> None:
         put(store)

@@ -29,7 +29,7 @@ def of(task: str, *ids: str, **fields: Any) -> list[JobSpec]:
 
 
 class LimitsOfJobs:
-    """A limit of a task or a pool counts all jobs of it, with a place or without."""
+    """A limit of a task or a pool counts all its jobs, with or without a place."""
 
     def test_no_more_jobs_of_a_task_run_than_its_limit(self, store: Store) -> None:
         placed = [JobSpec(id="m3", task="mail", claims=(Claim(("a", "3")),))]

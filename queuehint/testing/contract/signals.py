@@ -1,4 +1,4 @@
-"""The rules of signals: what a job waits for that no job brings about."""
+"""The rules of signals: waits of jobs for events outside the queue."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENDS: dict[str, tuple[When, bool]] = {"fail": ("must", False), "cancel": ("succe
 
 
 def give(store: Store, data: bytes = b"1", *, name: str = "s", kept_ms: int = 7 * DAY_MS) -> bool:
-    """Give a signal; return whether it was not there."""
+    """Give a signal. Return whether the signal is new."""
     created = store.enqueue(signal_spec(name, data, kept_ms)).jobs[0].created
     store.wait(0)
     return created
@@ -42,7 +42,7 @@ def waiting(store: Store, then: str = "fail", timeout_ms: int | None = 1000, hin
 
 
 def delete(store: Store, id: str) -> op.Verdict:
-    """Delete a record; return the verdict."""
+    """Delete a record. Return the verdict."""
     return store.apply(op.Delete((id,))).verdicts[0][0]
 
 
@@ -52,7 +52,7 @@ def leave(store: Store, *awaited: str, id: str = "j") -> None:
 
 
 class Signals:
-    """A job waits for a signal by an edge; the signal is given by whoever knows."""
+    """A job waits for a signal by an edge. Any client may give the signal."""
 
     def test_job_may_wait_for_a_missing_signal(self, store: Store) -> None:
         store.enqueue(job("j", ["x"], after=[S]), job("behind", ["x"]))

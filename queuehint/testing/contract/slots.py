@@ -1,4 +1,4 @@
-"""The rules of concurrency slots: which job gets one, when it is free, which job is released next."""
+"""The rules of concurrency slots: their grant, their release, and the next job."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def running_at(store: Store, *path: str, each: bool = False) -> int | None:
 
 
 class Slots:
-    """A limit counts each job that runs at or below its path, once."""
+    """A limit counts each running job at or below its path once."""
 
     def test_limit_of_the_root_counts_every_placed_job(self, store: Store) -> None:
         store.enqueue(*at("a", 2), *at("b", 2), job("free"))
@@ -138,7 +138,7 @@ class Slots:
 
 
 class Rates:
-    """A rate lets no more start in any window of its time than it says, a bucket no more than it has tokens for."""
+    """A rate bounds the starts in any window of its period, a bucket by its tokens."""
 
     @pytest.mark.parametrize("tokens", [7, 100])
     def test_rate_bounds_the_starts_of_every_window(self, store: Store, tokens: int) -> None:
@@ -212,7 +212,7 @@ class Rates:
 
 
 class LimitsTold:
-    """Limits are listed with what they count, and count what is there when they are set."""
+    """Limits are listed with their counts, which include the jobs that ran before the limit was set."""
 
     def test_each_of_two_limits_counts_its_own(self, store: Store) -> None:
         store.enqueue(*at("a", 2), *at("a:b", 1))

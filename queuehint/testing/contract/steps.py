@@ -21,7 +21,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 class Steps:
-    """An operation does what is due, then settles, then claims."""
+    """An operation applies due work, then settles, then claims."""
 
     def test_an_exchange_with_no_pools_claims_nothing(self, store: Store) -> None:
         store.enqueue(job("a"))
@@ -195,7 +195,7 @@ class Bounds:
 
 
 class PausedPlaces:
-    """A pause holds back what has a place at or below its path, until it is undone."""
+    """A pause holds back all jobs with a place at or below its path until a resume."""
 
     def test_pause_stops_starts_at_and_below_its_path(self, store: Store) -> None:
         store.enqueue(

@@ -1,4 +1,4 @@
-"""A backend with its clock, and how a test class opens one."""
+"""A backend with its clock, and the binding by which a test class opens one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DAY_MS = 24 * 60 * MINUTE_MS
 
 
 class Store(Driver):
-    """A backend, its clock, and the newest grant of each job; asked through one of its two shells."""
+    """A backend, its clock, and the newest grant of each job. Calls go through one of the two shells."""
 
     def __init__(
         self, backend: Backend, clock: FakeClock, shell: str, kept: Callable[[Backend], object] | None = None
@@ -66,11 +66,11 @@ class Store(Driver):
             self.runner.run(self.backend.wait(interest, timeout_s))
 
     def kept(self) -> object:
-        """Return all that the store keeps, as far as its binding can tell."""
+        """Return the state that the store keeps, as far as its binding can read it."""
         return None if self._kept is None else self._kept(self.backend)
 
     def visible(self) -> list[object]:
-        """Return all that can be asked of the store, to be compared later."""
+        """Return the replies to all queries of the store, to be compared later."""
         questions: list[op.Operation[Any]] = [
             op.List(), op.CountJobs(), op.CountEdges(), op.Tree((), 3), op.Peek(), op.ListLimits(), op.ListSchedules(),
             op.ListWeights(), op.ListWorkers(),
@@ -78,7 +78,7 @@ class Store(Driver):
         return [self.apply(question) for question in questions]
 
     def everything(self) -> list[object]:
-        """Return all that can be asked of the store, and what it keeps: equal later if nothing was written."""
+        """Return the replies to all queries and the kept state, equal later if no operation has written."""
         return [*self.visible(), self.kept()]
 
     @property
@@ -106,7 +106,7 @@ class Binding:
 
     def open(self, clock: FakeClock) -> Backend:
         """
-        Return an empty store whose time is *clock*; it is closed at the end of the test.
+        Return an empty store that reads the time of *clock*. The store is closed at the end of the test.
 
         Raises:
             NotImplementedError: a subclass does not say how.
@@ -115,7 +115,7 @@ class Binding:
 
     def kept(self, backend: Backend) -> object:
         """
-        Return all that a store keeps now, to be compared later: equal if nothing was written in between.
+        Return the state that a store keeps now, equal later if no operation has written.
 
         None where there is no way to tell, as by default; the rules then compare what can be asked alone.
 

@@ -1,4 +1,4 @@
-"""The rules of steps: results of a running job that its later attempts read."""
+"""The rules of steps: stored results of a running job for its later attempts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DONE, LOST, REFUSED = op.Verdict.DONE, op.Verdict.LOST, op.Verdict.REFUSED
 
 
 def start(store: Store, id: str = "a") -> int:
-    """Start a job; return its token."""
+    """Start a job. Return its token."""
     assert store.start() == [id]
     return store.grants[id].token
 

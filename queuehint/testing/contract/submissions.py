@@ -20,7 +20,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 class Submissions:
-    """A submission is numbered, placed and answered job by job; what was sent before is the job that is there."""
+    """A submission is numbered, placed and answered job by job. A repeated job resolves to the existing one."""
 
     def test_jobs_are_numbered_in_the_order_of_their_submission(self, store: Store) -> None:
         assert store.enqueue().jobs == ()
@@ -71,7 +71,7 @@ class Submissions:
 
 
 def make_busy(store: Store) -> None:
-    """Put one of each kind of thing into a store: a refused operation must not touch any of them."""
+    """Fill a store with one object of each kind, all of which a refused operation must leave unchanged."""
     store.enqueue(job("a", ["x"], key="k"), job("b", ["x"]), job("timed", delay_ms=10), job("dead", max_attempts=1))
     store.apply(Close(("closed",)))
     store.start()
@@ -145,7 +145,7 @@ class AllOrNothing:
 
 
 class ClosedPaths:
-    """A closed path takes no new jobs at or below it."""
+    """A closed path refuses new jobs at or below it."""
 
     def test_closed_path_refuses_new_jobs_until_reopened(self, store: Store) -> None:
         store.enqueue(job("a", ["doc", "x"]))

@@ -1,4 +1,4 @@
-"""The rules of tokens where the counter of an epoch overflows, for a backend whose tests can reach that."""
+"""The rules of tokens at the overflow of an epoch's counter, for a backend whose tests can reach that state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNT_END: Final = 1 << 32
 
 class Tokens(Binding):
     """
-    A token is its epoch and a count: at the end of a count the next epoch begins, without an effect on workers.
+    A token is its epoch and a count. The next epoch begins at the end of a count, without an effect on workers.
 
     No part of `BackendConformance`: a test class of its own inherits this one, and says how a store comes to be near
     the end of a count. Four thousand million grants take too long.
@@ -30,7 +30,7 @@ class Tokens(Binding):
 
     def count_to(self, store: Store, count: int) -> None:
         """
-        Have the newest token of *store* be number *count* of its epoch; it has granted a job already.
+        Set the newest token of *store* to number *count* of its epoch. The store has granted a job before.
 
         Raises:
             NotImplementedError: a subclass does not say how.
@@ -38,7 +38,7 @@ class Tokens(Binding):
         raise NotImplementedError(f"{type(self).__name__} needs a method count_to(self, store, count)")
 
     def near_the_end(self, store: Store, left: int = 3) -> None:
-        """Bring a store to its last tokens: it grants a job, and can grant *left* more in its epoch."""
+        """Bring a store to its last tokens, with a granted job and *left* more grants in its epoch."""
         store.enqueue(job("first"))
         store.run()
         self.count_to(store, COUNT_END - 1 - left)

@@ -59,7 +59,7 @@ def lines(store: Store, path: Path = (), depth: int = 64, **fields: Any) -> list
 
 
 class TreePages:
-    """`Tree` answers children in pages, in order of their names; what is cut has a cursor."""
+    """`Tree` lists children in pages, in order of their names. A truncated page has a cursor."""
 
     def test_children_come_in_pages_in_path_key_order(self, store: Store) -> None:
         for number, name in enumerate(NAMES):

@@ -1,4 +1,4 @@
-"""The rules of the registry of workers: which are listed, for how long, and with which facts."""
+"""The rules of the registry of workers: the listed workers, their expiry and their fields."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def names(store: Store) -> list[str]:
 
 class KnownWorkers:
     """
-    A worker that announces itself is known until it leaves, or has been silent for a minute.
+    A registered worker is listed until it leaves, or has been silent for a minute.
 
     .. versionadded:: 1.0.0
     """

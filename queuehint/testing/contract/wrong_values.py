@@ -1,4 +1,4 @@
-"""The rule of field types: a wrong value in any field is refused, and changes nothing."""
+"""The rule of field types: an operation with a wrong value in any field is refused without effect."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _unfit(value: Any) -> bool:
 
 
 def _each(value: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name of a field, what it may hold, and the value with something wrong in that field."""
+    """Yield the name of a field, its type, and the value with a wrong value in that field."""
     hints = get_type_hints(type(value))
     for field in attrs.fields(type(value)):
         if not field.init:
@@ -133,7 +133,7 @@ def _each(value: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _with(value: Any, name: str, wrong: Any) -> Any:
-    """Return a value with another field, whatever its own checks say of that."""
+    """Return a copy of a value with another field, without its own checks."""
     other = object.__new__(type(value))
     for field in attrs.fields(type(value)):
         object.__setattr__(other, field.name, wrong if field.name == name else getattr(value, field.name))
@@ -148,7 +148,7 @@ def right_operations() -> Iterator[Operation[Any]]:
 
 
 def wrong_operations() -> Iterator[tuple[str, Operation[Any]]]:
-    """Yield each operation with each wrong value in each field, and what it is called."""
+    """Yield each operation with each wrong value in each field, and a name of the case."""
     for right in right_operations():
         for name, _, operation in _each(right):
             yield f"{type(right).__name__}.{name}", operation
@@ -167,7 +167,7 @@ def _refuse(store: Store, wrong: list[tuple[str, Operation[Any]]]) -> None:
 
 
 class WrongValues:
-    """An operation of which a field holds something else than it names is refused by name, and nothing has changed."""
+    """An operation with a wrong type in a field is refused with the name of the field, without effect."""
 
     def test_malformed_fields_are_refused_and_change_nothing(self, store: Store) -> None:
         wrong = list(wrong_operations())

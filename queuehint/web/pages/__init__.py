@@ -1,5 +1,5 @@
 """
-The HTML pages of a board: each is a row of `PAGES`, and a function that is given an `Asker` and the request.
+The HTML pages of a board: each a row of `PAGES`, and a function of an `Asker` and the request.
 
 A page asks by `asking.ask`, by the name of a row of `queuehint.web.routes.ROUTES` or of the rows that only pages ask;
 so rights, scope and bounds are those of the API. What comes back goes through a function of `views`, which makes plain

@@ -1,4 +1,4 @@
-"""What pages ask: as the API does, and besides records by their ids or by time, counts of many, and the edges."""
+"""The queries of pages: those of the API, records by id or by time, counts, and edges."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def records(ask: Ask) -> Steps[op.Got]:
-    """Read records; those of another scope are not there."""
+    """Read records. Records of another scope are not found."""
     found = (yield ask.asked).records
     own = tuple([each if each is not None and is_within(each.spec, ask.scope) else None for each in found])
     ask.own.update([each.id for each in own if each is not None])
@@ -59,7 +59,7 @@ CHECKS: Final = {name: check_of(row.asks) for name, row in ROWS.items()}
 
 async def ask(asker: Asker, name: str, asked: Any) -> Any:
     """
-    Return the answer to a question, or carry out an order, by the name of its row; see `Asker.answer`.
+    Answer a query, or carry out an order, by the name of its row. See `Asker.answer`.
 
     Raises:
         Refused: the user may not, or names a path outside their scope.
@@ -77,7 +77,7 @@ async def ask(asker: Asker, name: str, asked: Any) -> Any:
 
 
 async def by_id(asker: Asker, ids: Sequence[str]) -> dict[str, JobRecord]:
-    """Return the records of some jobs, by id; nothing is asked if there are no ids."""
+    """Return the records of some jobs, by id. Without ids no request is sent."""
     wanted = tuple(dict.fromkeys(ids))[: op.IDS_MAX]
     if not wanted:
         return {}
@@ -110,7 +110,7 @@ async def some_records(
 
 
 async def whole(asker: Asker, name: str) -> Any:
-    """Return the answer to a question about all of something, by the name of its row."""
+    """Return all pages of a query as one answer, by the name of its row."""
     return await ask(asker, name, BY_NAME[name].asks())
 
 
@@ -139,7 +139,7 @@ async def edges_of(asker: Asker) -> EdgeStats:
 
 
 async def redrive(asker: Asker, ids: tuple[str, ...], *, downstream: bool = False, waiting: bool = False) -> op.Judged:
-    """Queue dead jobs again, or make due those that wait for a time; return the verdicts."""
+    """Redrive dead jobs, or make waiting jobs due. Return the verdicts."""
     name = "run_now" if waiting else "redrive"
     found: op.Judged = await ask(asker, name, op.Redrive(ids, downstream, waiting=waiting))
     return found

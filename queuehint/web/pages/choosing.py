@@ -1,4 +1,4 @@
-"""Forms of pages: their fields, the jobs that they choose, and what has come of an order."""
+"""Forms of pages: their fields, their selections of jobs, and the outcome of an order."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def first(fields: Fields, name: str, default: str = "") -> str:
 
 
 def back_of(asker: Asker, request: Request, fields: Fields) -> str:
-    """Return where a form was: an address of this board, and of nothing else."""
+    """Return the address of the page with the form, on this board only."""
     links = links_of(asker, request)
     given = first(fields, "back")
     is_own = given.startswith(f"{links.root}/") and not given.startswith("//")
@@ -101,14 +101,14 @@ class Chosen:
 
 
 def path_alone(fields: Fields) -> Path | None:
-    """Return the place that is all that fields say of jobs; None if they say more, or something else."""
+    """Return the place of a selection by place alone, None for any other selection."""
     said = [(name, value) for name, value in fields if name not in _OF_FORM and value]
     return parse_key(said[0][1]) if [name for name, _ in said] == ["path"] else None
 
 
 async def choose(asker: Asker, fields: Fields, states: tuple[JobState, ...]) -> Chosen:
     """
-    Return the jobs of some states that fields choose: by ids, by a group of dead jobs, or by conditions.
+    Return the jobs of some states that a form selects: by ids, by a group of dead jobs, or by conditions.
 
     Raises:
         InvalidJobError: nothing is chosen, or a condition is wrong.
@@ -162,7 +162,7 @@ async def _by_filter(asker: Asker, query: of_jobs.Query, states: tuple[JobState,
 @attrs.frozen(kw_only=True)
 class Done:
     """
-    What has come of an order.
+    The outcome of an order.
 
     Args:
         text: in a sentence.
@@ -178,13 +178,13 @@ class Done:
 
 
 def told(done: str, same: str, *, is_done: bool) -> Done:
-    """Return what has come of an order that may have been carried out before."""
+    """Return the outcome of an order that an earlier request may have carried out."""
     return Done(text=done if is_done else same, level="good" if is_done else "warn")
 
 
 def whole(fields: Fields, name: str, default: int, *, least: int, most: int) -> int:
     """
-    Return a whole number of a form, *default* if its field is empty.
+    Return an integer field of a form, *default* if the field is empty.
 
     Raises:
         InvalidJobError: it is none, or outside its limits.
@@ -199,7 +199,7 @@ def whole(fields: Fields, name: str, default: int, *, least: int, most: int) -> 
 
 def number(fields: Fields, name: str) -> float:
     """
-    Return a number of a form: a time in seconds.
+    Return a number field of a form, as a time in seconds.
 
     Raises:
         InvalidJobError: it is none, or beyond all times.

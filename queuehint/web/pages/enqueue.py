@@ -1,5 +1,5 @@
 """
-The form that enqueues a job: of a task that this process knows, or a copy of a job with edited arguments.
+The form that enqueues a job: of a task known to this process, or a copy of a job with edited arguments.
 
 The id of the new job is made with the form, so that a form that is sent twice enqueues one job.
 """
@@ -60,14 +60,14 @@ WHOLE = "arguments"
 
 
 async def form(asker: Asker, request: Request) -> Response:
-    """Show the form: which task, or the fields of one."""
+    """Show the form with the list of tasks, or with the fields of one task."""
     check_may_order(asker)
     query = request.query_params.multi_items()
     return await _shown(asker, request, query, once=asker.access.prefix + new_id())
 
 
 async def _copied(asker: Asker, fields: Fields) -> JobRecord | None:
-    """Return the job of which a copy is asked for, with its arguments if they may be seen."""
+    """Return the job to copy, with its arguments if the user may read them."""
     job_id = first(fields, "copy")
     if not job_id:
         return None
@@ -76,7 +76,7 @@ async def _copied(asker: Asker, fields: Fields) -> JobRecord | None:
 
 
 def _values(asker: Asker, record: JobRecord | None) -> dict[str, Any] | None:
-    """Return the arguments of a job by name; None if they are hidden, or the codec here cannot read them."""
+    """Return the arguments of a job by name, None if hidden or unreadable by the codec of this process."""
     if record is None or not asker.access.arguments:
         return None
     try:
@@ -134,13 +134,13 @@ def _fields(job: Job[..., Any] | None, values: dict[str, Any] | None) -> list[of
 
 
 def _as_given(field: of_form.View, given: dict[str, str]) -> of_form.View:
-    """Return a field with what was given, for a form that is shown again."""
+    """Return a field with its submitted value, for a form shown again."""
     text = given.get(field["field"])
     return {**field, "value": text is not None if field["kind"] == "bool" else text or ""}
 
 
 async def enqueue(asker: Asker, request: Request) -> Response:
-    """Enqueue the job that a form says."""
+    """Enqueue the job of a form."""
     check_may_order(asker)
     fields = await read_form(request)
     once = check_id(first(fields, "once"), parameter="once")

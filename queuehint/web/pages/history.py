@@ -1,5 +1,5 @@
 """
-The last ten minutes of the numbers of the page Now, for its sparklines, as far as the page was looked at.
+Ten minutes of the numbers of the page Now, for its sparklines, recorded while the page is open.
 
 Nothing is asked for it: each time that somebody's page is made its numbers are noted, once a second at most. A board
 remembers them for `KEYS_MAX` namespaces and scopes, and forgets the one that was noted least lately.
@@ -21,7 +21,7 @@ KEYS_MAX: Final = 64
 
 
 def noted(asker: Asker, now_ms: int, numbers: Mapping[str, int]) -> Samples:
-    """Note the numbers of now, by name, and return those of the last ten minutes, the oldest first."""
+    """Record the current numbers by name, and return those of the last ten minutes, the oldest first."""
     seen = asker.board.seen
     key = (asker.namespace, asker.access.scope)
     samples = seen.pop(key, None)

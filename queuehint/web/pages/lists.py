@@ -1,4 +1,4 @@
-"""Lists of jobs, dead jobs in groups, and what stands: workers, schedules, limits, users, health."""
+"""Lists of jobs, dead jobs in groups, workers, schedules, limits, users and health."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COUNTED_USERS = 200
 
 
 def query_of(request: Request) -> of_jobs.Query:
-    """Return the list that an address asks for."""
+    """Return the list query of an address."""
     return of_jobs.read_query(
         [(name, value) for name, value in request.query_params.multi_items() if name not in OF_PAGES]
     )
@@ -98,7 +98,7 @@ def _stops(found: redriving.Redriving) -> list[Act]:
 
 
 async def workers(asker: Asker, request: Request) -> Response:
-    """Show the workers, and what they run."""
+    """Show the workers, and the jobs they run."""
     links = links_of(asker, request)
     found = await workers_of(asker)
     running = await ask(asker, "jobs", Listing(filter=RecordFilter(states=(JobState.STARTED,)), limit=op.LIST_MAX))
@@ -149,7 +149,7 @@ async def users(asker: Asker, request: Request) -> Response:
 
 
 async def health(asker: Asker, request: Request) -> Response:
-    """Show how the store is, and what is unusual."""
+    """Show the state of the store, and its warnings."""
     links, begun_s = links_of(asker, request), time.perf_counter()
     stats = await ask(asker, "stats", Selection())
     edges = await edges_of(asker)

@@ -1,4 +1,4 @@
-"""Now, places, why, one job: what an operator looks at first."""
+"""Overview pages: Now, places, why, and one job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEPENDENTS_SHOWN = 10
 
 
 async def now(asker: Asker, request: Request) -> Response:
-    """Show what goes on: six numbers, what a person has to end, long lines, pools."""
+    """Show six numbers, the waits that need action, the longest lines, and pools."""
     links, scope, now_ms = links_of(asker, request), asker.access.scope, asker.scheduler.clock.now_ms()
     dead, deferred = [
         (await ask(asker, "jobs", Listing(filter=RecordFilter(states=(state,)), limit=of_now.LOOKED_AT))).jobs
@@ -101,7 +101,7 @@ def _holder(places: tuple[TreeNode, ...]) -> TreeNode:
 
 def path_of(request: Request) -> Path:
     """
-    Return the place that an address names; the root if it names none.
+    Return the place in an address, the root by default.
 
     Raises:
         InvalidHintError: it names none that can be.
@@ -118,7 +118,7 @@ def id_of(request: Request) -> str:
 
 
 async def places(asker: Asker, request: Request) -> Response:
-    """Show the places below one, who holds it and who stands in line."""
+    """Show the children of a place, its holders and its line."""
     links, scope, now_ms = links_of(asker, request), asker.access.scope, asker.scheduler.clock.now_ms()
     path = path_of(request) or scope
     query = request.query_params
@@ -192,7 +192,7 @@ async def why(asker: Asker, request: Request) -> Response:
 
 
 async def job(asker: Asker, request: Request) -> Response:
-    """Show one job; its arguments where they are asked for and allowed."""
+    """Show one job, with its arguments on request if the user may read them."""
     links, now_ms = links_of(asker, request), asker.scheduler.clock.now_ms()
     job_id = id_of(request)
     shows = asker.access.arguments and request.query_params.get("arguments") == "1"

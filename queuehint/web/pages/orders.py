@@ -1,5 +1,5 @@
 """
-Orders from pages: ``/confirm/{verb}`` says what one touches, ``POST /do/{verb}`` carries it out and says so.
+Orders from pages: ``/confirm/{verb}`` shows the affected jobs, ``POST /do/{verb}`` carries out the order.
 
 Both answer a part of a page where a script asks, and a page where a browser does. What is ordered of many jobs is
 ordered of the first 1 000, in parts as large as the API takes; the answer says how many are left.
@@ -56,7 +56,7 @@ def check_may_order(asker: Asker) -> None:
 
 
 async def confirm(asker: Asker, request: Request) -> Response:
-    """Say what an order touches, with a form that gives it."""
+    """Show the effect of an order, with a form to confirm it."""
     check_may_order(asker)
     verb = request.path_params["verb"]
     if verb not in QUESTIONS:
@@ -145,7 +145,7 @@ async def _ask_discard(asker: Asker, fields: Fields) -> dict[str, Any]:
 
 
 async def do(asker: Asker, request: Request) -> Response:
-    """Carry out an order, and say what came of it."""
+    """Carry out an order, and show its outcome."""
     verb = request.path_params["verb"]
     fields = await read_form(request)
     if verb not in VERBS:

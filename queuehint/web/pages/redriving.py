@@ -1,5 +1,5 @@
 """
-A guarded redrive: dead jobs are queued again so many a second, until too many of them have failed again.
+A guarded redrive: dead jobs are requeued at a bounded rate, until too many of them fail again.
 
 A board has one under way a namespace and scope, as a task of its process: it ends with the process, and what it has not
 redriven by then is dead as before. Jobs that it has redriven are looked at once a second, the latest `WATCHED_MAX`.
@@ -41,7 +41,7 @@ SAID_S: Final = 600.0
 @attrs.define(eq=False)
 class Redriving:
     """
-    One redrive.
+    One guarded redrive.
 
     Args:
         ids: of the jobs, in the order in which they are redriven.
@@ -63,7 +63,7 @@ class Redriving:
 
     @property
     def text(self) -> str:
-        """Where it is, in a sentence."""
+        """The progress of the redrive, in a sentence."""
         of = f"{words.number(self.done)} of {words.counted(len(self.ids), 'job')} redriven"
         alive = f"; {words.number(self.reached - self.done)} not dead any more" if self.reached > self.done else ""
         again = f"; {words.number(self.failed)} failed again" if self.failed else ""
@@ -83,7 +83,7 @@ def current(asker: Asker) -> Redriving | None:
 
 
 def start(asker: Asker, ids: Sequence[str], *, rate: int, downstream: bool) -> bool:
-    """Begin a redrive; return whether none was under way."""
+    """Begin a redrive. Return False if another one is running."""
     running = current(asker)
     if running is not None and running.ended is None:
         return False
@@ -97,7 +97,7 @@ def start(asker: Asker, ids: Sequence[str], *, rate: int, downstream: bool) -> b
 
 
 def stop(asker: Asker) -> bool:
-    """Stop the redrive that is under way; return whether there was one."""
+    """Stop the running redrive. Return whether there was one."""
     found = current(asker)
     if found is None or found.ended is not None:
         return False
@@ -142,7 +142,7 @@ async def _redrive(asker: Asker, found: Redriving) -> None:
 
 
 async def _look(asker: Asker, found: Redriving) -> None:
-    """Count what has failed again, and stop if that is too much."""
+    """Count the jobs that failed again, and stop at the limit."""
     watched = found.ids[max(0, found.reached - WATCHED_MAX) : found.reached]
     records = await by_id(asker, watched)
     found.failed = sum(record.state is JobState.FAILED for record in records.values())

@@ -1,5 +1,5 @@
 """
-How a page is made of a template, and what a page is when something is refused or the store is away.
+Rendering of pages from templates, and of errors as pages.
 
 What a template writes is made harmless in one place, whatever it is: control and bidi characters become codes, as the
 printer of the commands has them, then HTML escapes the rest. `raw` is for what a form sends back, and is only escaped.
@@ -60,7 +60,7 @@ def _lines(text: str) -> Markup:
 
 
 def _raw(value: Any) -> Markup:
-    """Return the value of a field as it is, escaped."""
+    """Return the unchanged value of a field, escaped."""
     return escape("" if value is None else value)
 
 
@@ -98,13 +98,13 @@ class Page:
 
 
 def links_of(asker: Asker, request: Request) -> Links:
-    """Return what makes addresses: below the prefix of the application, and of the namespace if there are several."""
+    """Return the address builder: below the prefix of the application, and of the namespace if there are several."""
     scope = request.scope
     return Links(scope.get("root_path", ""), scope.get("app_root_path", scope.get("root_path", "")))
 
 
 def self_url(request: Request, **changes: str | None) -> str:
-    """Return the address of the page that is asked for, with some parameters of its query changed."""
+    """Return the address of the current page, with some parameters of its query changed."""
     left = [(name, value) for name, value in request.query_params.multi_items() if name not in changes]
     query = "&".join(
         [f"{quote(name)}={quote(value)}" for name, value in [*left, *changes.items()] if value is not None]
@@ -114,7 +114,7 @@ def self_url(request: Request, **changes: str | None) -> str:
 
 
 def is_fragment(request: Request) -> bool:
-    """Return whether a page asks for its own content alone."""
+    """Return whether a request is for the content of a page alone."""
     return request.headers.get("hx-request") == "true"
 
 
@@ -175,7 +175,7 @@ def _live_url(links: Links, path: Path) -> str:
 
 
 def refused(request: Request, error: Refused) -> HTMLResponse:
-    """Return the page of a request that is refused before it is known whose board it is of."""
+    """Return the error page of a request refused before its board is known."""
     root = request.scope.get("app_root_path", request.scope.get("root_path", ""))
     title = _TITLES.get(error.status, HTTPStatus(error.status).phrase)
     fragment = is_fragment(request)
@@ -187,7 +187,7 @@ def refused(request: Request, error: Refused) -> HTMLResponse:
 
 
 def guarded(show: Show) -> Show:
-    """Return a page that answers what is refused as a page, and as what has happened to the store if that is away."""
+    """Return a page that renders refusals, and outages of the store, as pages."""
 
     async def shown(asker: Asker, request: Request) -> Response:
         try:
@@ -229,7 +229,7 @@ def notice(
     status: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Return what has come of something: a part of a page where a script asks, else a page."""
+    """Return an outcome: a part of a page for a script, else a page."""
     if is_fragment(request):
         target = request.headers.get("hx-target", "")
         into = {} if target == NOTICE else {"HX-Retarget": "#notice", "HX-Reswap": "innerHTML"}

@@ -1,4 +1,4 @@
-"""Orders on places, limits, weights, signals and schedules, and what is said before some of them."""
+"""Orders on places, limits, weights, signals and schedules, and their confirmations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-The codec: operations to script calls, and their replies to values or errors; no I/O.
+The codec: operations to script calls, and their replies to values or errors. No I/O.
 
 The parts: `specs`, the encoding of a job's spec; `requests`, operations as arguments; `replies` and `reports`, their
 replies; `refusals`, errors.
@@ -93,7 +93,7 @@ def decode(operation: Operation[Any], reply: list[Any]) -> Any:
 
 
 def following(operation: Operation[Any], reply: list[Any], answer: Any) -> Operation[Any] | None:
-    """Return what to ask on for where a reply was cut because it had no room for more records, None if it was not."""
+    """Return the continuation of a query whose reply was truncated, None for a complete reply."""
     if type(operation) is Get and len(answer.records) < len(operation.ids):
         return Get(operation.ids[len(answer.records) :])
     if type(operation) is List and reply[0] == PAGE_CUT:
@@ -107,7 +107,7 @@ def joined(first: Any, second: Any) -> Any:
 
 
 def clocked(reply: list[Any]) -> tuple[int, int | None]:
-    """Return the store's time as the reply to a change says it, and when something is due next; ms, None never."""
+    """Return the store's time and the next due time from the reply to a change, in ms, None for never."""
     try:
         _, now_ms, next_ms = reply[:HEADER]
         return now_ms + 0, None if next_ms < 0 else next_ms
@@ -116,7 +116,7 @@ def clocked(reply: list[Any]) -> tuple[int, int | None]:
 
 
 def dropped(operation: Operation[Any], reply: list[Any]) -> int:
-    """Return how many records a store that is short of memory has dropped before their time, by a reply that has it."""
+    """Return the number of records dropped early for lack of memory, from a reply with that number."""
     try:
         return int(reply[DROPPED_AT[type(operation)]] + 0)
     except DAMAGE as error:
@@ -128,7 +128,7 @@ def _damaged(error: Exception) -> CorruptStateError:
 
 
 def decode_spec(job_id: str, reply: list[Any]) -> JobSpec | None:
-    """Return the spec that the script `spec` tells; None if there is none."""
+    """Decode a spec from the script `spec`, None if there is none."""
     if not reply:
         return None
     *lines, rest = reply

@@ -1,4 +1,4 @@
-"""Requests that failed as errors: refused by the server, or given up without an answer; no I/O."""
+"""Failed requests as errors: refused by the server, or abandoned without a reply. No I/O."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Failures:
         return BackendUnavailableError(f"{self._where}: {cause}")
 
     def closed(self, operation: Operation[Any] | None, *, is_unknown: bool) -> BackendError:
-        """Return the error of a request whose link was closed before an answer came."""
+        """Return the error of a request whose link was closed before its reply."""
         if is_unknown:
             return self._outcome_unknown("the backend was closed before an answer came", operation)
         return BackendUnavailableError(f"the backend at {self._where} was closed")

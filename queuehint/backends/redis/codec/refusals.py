@@ -1,4 +1,4 @@
-"""Refusals of scripts as errors: no I/O."""
+"""Refusals of scripts as errors. No I/O."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _OF_POOL: Final = -3
 
 
 def is_settled(operation: Operation[Any], message: str) -> bool:
-    """Return whether a script refused after it had read the receipt: no attempt of this request was carried out."""
+    """Return whether a script refused after reading the receipt, so that no attempt of this request was carried out."""
     return refusal(operation, message) is not None and not message.startswith(_RECEIPT_UNREAD)
 
 
 def refusal(operation: Operation[Any], message: str) -> Exception | None:
     """
-    Return the error of a script's refusal, None if it is not one of ours.
+    Return the error of a script's refusal, None for a foreign error.
 
     Args:
         message: its first word picks the class; what follows names items of the operation by their positions.

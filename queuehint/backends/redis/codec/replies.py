@@ -1,4 +1,4 @@
-"""Replies of scripts as typed replies: no I/O."""
+"""Replies of scripts as typed replies. No I/O."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _Reader = TypeVar("_Reader", bound="Callable[[Any, list[Any]], Any]")
 
 
 def reads(kind: type[Any]) -> Callable[[_Reader], _Reader]:
-    """Return a decorator: the function reads the reply to an operation, or to all that have replies of a class."""
+    """Return a decorator that registers the decoder of an operation's reply, or of all replies of a class."""
 
     def enter(reader: _Reader) -> _Reader:
         assert kind not in _READERS
@@ -211,7 +211,7 @@ def _fetched(_operation: op.Fetch, reply: list[Any]) -> op.Fetched:
 
 
 def _step(named: bytes) -> tuple[str, int]:
-    """Return the name of a step, and when its result was stored."""
+    """Return the name of a step, and the time of its result."""
     at_ms, name = named.decode().split(" ", 1)
     return name, int(at_ms)
 
@@ -360,7 +360,7 @@ def _record(item: list[Any]) -> JobRecord:
 
 
 def parse_attempt(line: str) -> Attempt:
-    """Return an attempt that has ended; its error is among those of the record."""
+    """Return an ended attempt, with its error from the record."""
     started, ended, outcome, worker = line.split(" ", 3)
     return Attempt(started_ms=int(started), ended_ms=int(ended), worker=worker, outcome=outcome)  # type: ignore[arg-type]
 

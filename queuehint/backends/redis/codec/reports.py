@@ -73,7 +73,7 @@ def _reason(reply: list[Any]) -> Reason:
 
 
 def _overdue(reason: Reason, started: bytes, now_ms: bytes, rest: bytes) -> Reason:
-    """Add to the report of a running job whether it runs past its timeout, which no script knows."""
+    """Mark the report of a running job as overdue after its timeout, which no script can compute."""
     if reason.kind is not ReasonKind.RUNNING:
         return reason
     if rest.startswith(IDENTITY_MARK):
@@ -84,7 +84,7 @@ def _overdue(reason: Reason, started: bytes, now_ms: bytes, rest: bytes) -> Reas
 
 
 def worker_info(name: bytes, told: bytes, since_ms: int, seen_ms: int, release: bytes) -> WorkerInfo:
-    """Return what is known of a worker."""
+    """Return the info of a worker."""
     host, pid, version, pools, users, steal, slots, running = json.loads(told)
     return WorkerInfo(
         name=name.decode(),
@@ -103,7 +103,7 @@ def worker_info(name: bytes, told: bytes, since_ms: int, seen_ms: int, release: 
 
 
 def _told(reply: list[Any]) -> Reason:
-    """Return a reason with what no script can say: whether a job is overdue, and which workers do not serve it."""
+    """Complete a reason on the client: overdue jobs, and workers that do not serve the job."""
     started, now_ms, rest, *workers = reply[_REASON_FIELDS:]
     reason = _overdue(_reason(reply), started, now_ms, rest)
     if reason.kind in {ReasonKind.PAUSED, ReasonKind.LIMIT} and workers:
@@ -132,7 +132,7 @@ def parse_pause(name: bytes) -> RecordFilter:
 
 
 def why(operation: Why, reply: list[Any]) -> Chain:
-    """Return the reasons from a job to the root cause of its wait, or what waits at a path."""
+    """Return the reasons from a job to the root cause of its wait, or the waiting jobs of a path."""
     if operation.job_id is None:
         assert operation.path is not None
         return Chain((), _at_path(operation.path, reply))
@@ -173,7 +173,7 @@ def _placed(reply: list[Any]) -> PlacedJob:
 
 
 def pending(_operation: CountPending, reply: list[Any]) -> Pending:
-    """Return how much is unfinished, and why what cannot move does not."""
+    """Return the unfinished counts, and the reasons of stalled jobs."""
     return Pending(reply[0], moving=bool(reply[1]), reasons=tuple([_told(reason) for reason in reply[2:]]))
 
 

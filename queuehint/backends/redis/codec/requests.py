@@ -1,5 +1,5 @@
 """
-Operations as names and arguments of scripts: no I/O.
+Operations as names and arguments of scripts. No I/O.
 
 A script has the name of its operation. Where its arguments are not the operation's fields in order, a function marked
 with `sends` returns them.
@@ -42,7 +42,7 @@ _Request = TypeVar("_Request", bound="Callable[[Any], Args]")
 
 
 def sends(operation: type[op.Operation[Any]]) -> Callable[[_Request], _Request]:
-    """Return a decorator that puts a function into the table: it makes this operation a script's arguments."""
+    """Return a decorator that registers the encoder of an operation into a script's arguments."""
 
     def enter(request: _Request) -> _Request:
         assert operation not in REQUESTS
@@ -177,7 +177,7 @@ def _exchange(operation: op.Exchange) -> Args:
 
 
 def _announces(operation: op.Exchange) -> str:
-    """Return whether a worker announces what begins, and its release."""
+    """Return whether a worker announces starts, and its release."""
     return f"{int(operation.announces)}{operation.release}"
 
 
@@ -377,7 +377,7 @@ def _due_schedules(operation: op.DueSchedules) -> Args:
 
 
 def _writer(kind: Kind) -> Callable[[Any], Any]:
-    """Return what makes a field an argument."""
+    """Return the function that encodes a field as an argument."""
     if isinstance(kind, Optional):
         inner = kind.kind
         if isinstance(inner, PathOf):
@@ -411,7 +411,7 @@ def _itself(value: Any) -> Any:
 
 
 def _in_order(operation: type[op.Operation[Any]]) -> Callable[[Any], Args]:
-    """Return what makes an operation's fields arguments, one each; those of the field that has many come last."""
+    """Return the function that encodes an operation's fields as arguments in order, with the variadic field last."""
     rows: list[tuple[str, Callable[[Any], Any]]] | None = None
     many: str | None = None
 

@@ -1,5 +1,5 @@
 """
-Specs of jobs as text and bytes, and back: no I/O.
+Specs of jobs as text and bytes, and back. No I/O.
 
 A job's spec travels in two parts. The fields that the rules read (priority, pool, claims, ...) are a *head*, lines of
 text that a script parses; the rest is opaque to every script: one line of JSON, then the arguments as they are. The
@@ -40,7 +40,7 @@ DAMAGE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, T
 
 
 def token_text(token: object) -> str:
-    """Return a token in the form of the scripts; other values match no grant."""
+    """Return a token in the form of the scripts. Any other value matches no grant."""
     return f"{token >> 32}.{token & 0xFFFFFFFF}" if type(token) is int else "-"
 
 
@@ -333,7 +333,7 @@ def parse_service(line: str) -> tuple[str | None, tuple[str, ...]]:
 
 
 def salvaged(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
-    """Return a spec with those fields that can be read of one that cannot be read whole, the others as by default."""
+    """Return a spec from the readable fields of a damaged one, with defaults for the others."""
     priority, pool, user, task, service_line, key, _, _, claims = lines
     service, tags = parse_service(service_line)
     fields: dict[str, Any] = {"pool": pool, "user": user or None, "service": service, "tags": tags, "key": key or None}
@@ -352,7 +352,7 @@ def salvaged(job_id: str, lines: Sequence[str], rest: bytes) -> JobSpec:
 
 
 def may_be_newer(rest: bytes) -> bool:
-    """Return whether a rest that cannot be read has the form of one: a later release may have written it."""
+    """Return whether an unreadable rest has the form of one, as written by a later release."""
     try:
         if rest.startswith(IDENTITY_MARK):
             _, rest = parse_identity(rest)

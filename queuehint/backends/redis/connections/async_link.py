@@ -1,4 +1,4 @@
-"""Connections of a running loop: its calls share a pipeline, commands that block have a connection each."""
+"""Connections of a running loop: a shared pipeline for calls, and a connection for each blocking command."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 class _CallSlots:
     """
-    Slots for the calls of one loop that are under way; the others wait in line, first come first served.
+    Slots for the concurrent calls of one loop, granted first come first served.
 
     Attributes:
         free: how many more may begin; read and taken in one step, without an await between.
@@ -103,7 +103,7 @@ class _AsyncLink(Link, abc.ABC):
         """Use no connection to the present node any more."""
 
     async def move(self, redirect: Redirect, sent: Send) -> None:
-        """Go to another node after a command, unless another caller has done so since it was sent."""
+        """Move to another node after a command, unless another caller has moved since the command was sent."""
         if self._where.move(redirect, sent.term) and redirect.leaves:
             self._leave()
 
@@ -112,7 +112,7 @@ class _AsyncLink(Link, abc.ABC):
             raise Closed
 
     async def _close(self) -> None:
-        """Have no more connections made, nor sentinels asked."""
+        """Stop connection attempts and queries of sentinels."""
         self._is_closed = True
         if self._asking is not None:
             self._asking.cancel()
@@ -131,7 +131,7 @@ class _AsyncLink(Link, abc.ABC):
         return line
 
     async def _node(self) -> Node | None:
-        """Return the node to ask, and leave the one before if it is another one."""
+        """Return the node to query, and leave the previous one after a change."""
         where = self._where
         node = where.node
         if node is None and where.address.kind == "sentinel":
@@ -142,7 +142,7 @@ class _AsyncLink(Link, abc.ABC):
         return node
 
     async def _named(self) -> Node:
-        """Return the primary that the sentinels name; callers that come while they are asked wait for the answer."""
+        """Return the primary named by the sentinels, in one query shared by concurrent callers."""
         self._check_open()
         asking = self._asking
         if asking is None:
@@ -186,11 +186,11 @@ class _AsyncLink(Link, abc.ABC):
 
 
 class AsyncLink(_AsyncLink):
-    """One connection a node for all calls of a running loop, which are in flight one behind the other."""
+    """One connection to each node for all calls of a running loop, pipelined."""
 
     @property
     def node(self) -> Node | None:
-        """The node that calls are sent to, as far as it is known."""
+        """The node of calls, if known."""
         return self._where.node
 
     def __init__(self, address: Address) -> None:
@@ -203,7 +203,7 @@ class AsyncLink(_AsyncLink):
 
     async def ask(self, send: Send) -> Any:
         """
-        Send a command and return its reply; canceled in between, the reply is dropped.
+        Send a command and return its reply. A canceled caller's reply is dropped.
 
         Raises:
             Closed: the link was closed.
@@ -239,7 +239,7 @@ class AsyncLink(_AsyncLink):
                 slots.free += 1
 
     async def close(self) -> None:
-        """Close all connections, and refuse calls; those in flight are unanswered."""
+        """Close all connections, and refuse calls. Calls in flight stay unanswered."""
         await self._close()
         self._slots.close()
         connecting = list(self._connecting.values())
@@ -260,12 +260,12 @@ class AsyncLink(_AsyncLink):
             self._retire(line)
 
     def _retire(self, line: Pipeline) -> None:
-        """Close a connection once the replies that are due on it have come, or with the link."""
+        """Close a connection after its pending replies, or with the link."""
         line.leave()
         self._leaving = [leaving for leaving in (*self._leaving, line) if leaving.is_usable]
 
     async def _line(self, node: Node | None) -> Pipeline:
-        """Return the connection to a node; callers that come while it is made wait for it too."""
+        """Return the connection to a node, opened once for concurrent callers."""
         line = self._lines.get(node)
         if line is not None and line.is_usable:
             if not line.is_silent:
@@ -296,7 +296,7 @@ class AsyncLink(_AsyncLink):
 
 
 class Blocked:
-    """A command that blocks, on a connection of its own, and the one behind it if there is one."""
+    """A blocking command on its own connection, with an optional one behind it."""
 
     def __init__(
         self,
@@ -317,7 +317,7 @@ class Blocked:
         self._left = left
 
     def renew(self) -> asyncio.Future[Any]:
-        """Return where the reply will be, though the task that awaited it was canceled."""
+        """Return a new future of the reply after a cancellation of the task that awaited the old one."""
         self.reply = self._line.renewed(self.reply)
         return self.reply
 
@@ -328,12 +328,12 @@ class Blocked:
         return self.behind
 
     def failure(self) -> Exception | None:
-        """Return how the command failed; None if it did not, or has no reply."""
+        """Return the failure of the command, None for success or without a reply."""
         failure = self.reply.exception() if self.reply.done() and not self.reply.cancelled() else None
         return failure if isinstance(failure, Exception) else None
 
     def end(self) -> None:
-        """Give the connection back; one on which a reply has not come is dropped."""
+        """Return the connection to the pool. A connection with a pending reply is dropped."""
         for reply in (self.reply, self.behind):
             if reply is not None and not reply.cancel() and not reply.cancelled():
                 # A failure is told by one of both, and no news in the other.
@@ -352,7 +352,7 @@ class WaitLink(_AsyncLink):
         """How many times a node was left; what was connected before is used no more."""
 
     async def ask(self, send: Send) -> Any:
-        """Send a command and return its reply; canceled in between, the connection is dropped with the reply."""
+        """Send a command and return its reply. On cancellation the connection is dropped with the reply."""
         blocked = await self.begin(send)
         try:
             return await blocked.reply
@@ -360,7 +360,7 @@ class WaitLink(_AsyncLink):
             blocked.end()
 
     async def begin(self, send: Send, behind: tuple[Any, ...] | None = None) -> Blocked:
-        """Send a command, and one *behind* it; return where the replies will be, which has to be ended."""
+        """Send a command, and one *behind* it. Return the futures of the replies, to be ended by the caller."""
         once, self._where.once = self._where.once, None
         send.term = self._where.term
         node = once or await self._node()
@@ -399,7 +399,7 @@ class WaitLink(_AsyncLink):
             line.abort()
 
     async def close(self) -> None:
-        """Close all connections, and refuse commands; those that block are unanswered."""
+        """Close all connections, and refuse commands. Blocking commands stay unanswered."""
         await self._close()
         self._leave()
         for line in list(self._busy):
@@ -415,7 +415,7 @@ class WaitLink(_AsyncLink):
 
 async def _read_files(read: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
     """
-    Return what one connection is encrypted with, as its files are now.
+    Return the TLS context of one connection, from the current files.
 
     They are read by a thread of its own: threads that all calls share may be waiting for this very connection.
 

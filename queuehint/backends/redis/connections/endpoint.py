@@ -1,4 +1,4 @@
-"""Where a connection leads, what is said on it first, and what it is encrypted with."""
+"""The target of a connection, its greeting, and its encryption."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONNECT_TIMEOUT_S: Final = 3.0
 @attrs.frozen
 class Endpoint:
     """
-    A server to connect to, and what is said to it first.
+    A server to connect to, and the greeting of a connection.
 
     Args:
         path: of a Unix socket, in place of host and port.
@@ -32,7 +32,7 @@ class Endpoint:
 
 
 def greeting_of(options: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """Return what has to be said on a new connection, by the options of an address."""
+    """Return the greeting of a new connection, from the options of an address."""
     user, password, database = options.get("username"), options.get("password"), options.get("db", 0)
     greeting: list[tuple[str, ...]] = []
     if user or password:
@@ -44,7 +44,7 @@ def greeting_of(options: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
 
 def read_tls(options: dict[str, Any]) -> ssl.SSLContext:
     """
-    Return what one connection is encrypted with, read from the files that the options of an address name.
+    Return the TLS context of one connection, from the files in the options of an address.
 
     A certificate or an authority that was renewed counts from the next connection on.
 

@@ -1,4 +1,4 @@
-"""How connections fail, and which refusals are no answer to a request; said to both links alike, no I/O."""
+"""Failures of connections, and refusals that are no answer to a request, for both links. No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLOSED_BY_SERVER: Final = "the server closed the connection"
 
 
 def refused(reply: Exception) -> Exception:
-    """Return what is raised for a refusal: some are no answer to a request."""
+    """Return the exception for a refusal. Some refusals are no answer to a request."""
     if not isinstance(reply, driver.BusyLoadingError) and isinstance(reply, driver.ResponseError):
         return reply
     # The server is there and does nothing yet, or has too many clients: nothing was done.
@@ -24,7 +24,7 @@ def refused(reply: Exception) -> Exception:
 
 
 def unanswered(failure: BaseException | None) -> Unanswered:
-    """Return what is raised where a connection failed while a reply was due."""
+    """Return the exception for a connection that failed with a pending reply."""
     error = Unanswered()
     error.__cause__ = failure
     return error

@@ -46,7 +46,7 @@ _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT"
 
 class Line:
     """
-    A connection to a server, or the room for one; one request at a time.
+    A connection to a server, or a free slot for one, with one request at a time.
 
     Args:
         timeout_s: for how long nothing may come while a reply is due, and nothing of a request be taken by the server's
@@ -80,7 +80,7 @@ class Line:
         self._pid = os.getpid()
 
     def __del__(self) -> None:
-        """Close what nobody has any more: its link was dropped, or its caller was interrupted on the way."""
+        """Close an abandoned connection, whose link was dropped or whose caller was interrupted."""
         self.close()
 
     def connect(self, endpoint: Endpoint, connect_timeout_s: float, term: int) -> None:
@@ -112,12 +112,12 @@ class Line:
         self.is_ready = True
 
     def is_usable(self) -> bool:
-        """Return whether a request may be sent: the server has not closed the connection, nor said a word unasked."""
+        """Return whether a request may be sent, on a connection that the server has neither closed nor written to."""
         return self.is_ready and self._pid == os.getpid() and (not self._news(0) or self._is_quiet())
 
     def ask(self, *commands: tuple[Any, ...]) -> Any:
         """
-        Send requests in one piece and return the reply to the last one; the others have to succeed.
+        Send requests in one write and return the reply to the last one. The others must succeed.
 
         Raises:
             NotSent: the server does nothing yet.
@@ -133,13 +133,13 @@ class Line:
         return reply
 
     def end(self) -> None:
-        """Have the request that is under way fail; for any thread."""
+        """Fail the request in flight, from any thread."""
         with self._lock:
             if self._socket is not None and self._pid == os.getpid():
                 _shut_down(self._socket)
 
     def close(self) -> None:
-        """Close the connection, if there is one; a fork leaves that of its parent open."""
+        """Close the connection, if there is one. A fork leaves the connection of its parent open."""
         self.is_ready = False
         if self._pid != os.getpid():
             # A thread that does not exist here may have held the old one.
@@ -152,7 +152,7 @@ class Line:
             made.close()
 
     def _greet(self, greeting: tuple[tuple[str, ...], ...]) -> None:
-        """Have the server answer once, so that a request goes only to one that does."""
+        """Require one reply from the server before the first request."""
         hail = greeting or _HAIL
         said = self._exchange(b"".join(map(pack, hail)), len(hail))
         if isinstance(said, Exception):
@@ -161,7 +161,7 @@ class Line:
                 raise error
 
     def _exchange(self, data: bytes, due: int) -> Any:
-        """Send requests and read as many replies; return the first refusal, else the last reply."""
+        """Send requests and read their replies. Return the first refusal, else the last reply."""
         reader, recv, said, came = self._reader, self._recv, None, None
         try:
             if len(data) <= BULK:

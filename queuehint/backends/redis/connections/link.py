@@ -1,5 +1,5 @@
 """
-Base of the links: the node that has the namespace, where else to look, and the question to sentinels.
+Base of the links: the node of the namespace, the alternatives, and the query of sentinels.
 
 The connections to nodes are a `Line` each for synchronous callers and a `Pipeline` for a loop. They share all but their
 I/O: where they lead and what is said on them first (`endpoint`), requests and replies (`resp`), and how they fail
@@ -37,12 +37,12 @@ UNKNOWN_SERVICE: Final = "it does not know the service"
 
 
 def reply_timeout_s(address: Address) -> float:
-    """Return how long a reply may take: a second at least, however impatient the address is."""
+    """Return the timeout of a reply: at least a second, whatever the address sets."""
     return TIMEOUT_S if address.patience_s is None else min(TIMEOUT_S, max(address.patience_s, 1.0))
 
 
 def connect_timeout_s(address: Address) -> float:
-    """Return how long it may take to connect."""
+    """Return the timeout of a connection attempt."""
     return CONNECT_TIMEOUT_S if address.patience_s is None else min(CONNECT_TIMEOUT_S, address.patience_s)
 
 
@@ -92,7 +92,7 @@ class _Where:
             return True
 
     def sentinels(self) -> list[Node]:
-        """Return the sentinels in the order in which to ask: last the one that was asked first the last time."""
+        """Return the sentinels in the order to query, last time's first one at the end."""
         nodes, first = self.address.nodes, self._next
         self._next = (first + 1) % len(nodes)
         return [*nodes[first:], *nodes[:first]]
@@ -100,7 +100,7 @@ class _Where:
 
 class Link:
     """
-    Base class of links: the address of the node, and the question to its sentinels.
+    Base class of links: the address of the node, and the query of its sentinels.
 
     Args:
         library: the driver, synchronous or not, for connections to sentinels.
@@ -115,7 +115,7 @@ class Link:
         self._at: Node | None = self._where.node
 
     def _endpoint(self, node: Node | None, tls: ssl.SSLContext | None) -> Endpoint:
-        """Return where a connection to a node leads; by a socket of this machine if the address names one."""
+        """Return the endpoint of a connection to a node: a local socket if the address names one."""
         host, port = node or ("localhost", 0)
         return Endpoint(host, port, path=self._where.address.path, tls=tls, greeting=self._greeting)
 
@@ -149,6 +149,6 @@ class Link:
 
 
 def none_free(address: Address) -> driver.ConnectionError:
-    """Return why a call was given up before it was sent."""
+    """Return the reason for giving up a call before it was sent."""
     within_s = session.patience_s(address)
     return driver.ConnectionError(f"{REQUESTS_MAX} calls are under way, and none ended within {within_s:g} s")

@@ -1,5 +1,5 @@
 """
-A pipelined connection: several requests are in flight, answered in the order in which they were sent.
+A pipelined connection: several requests in flight, answered in the order of sending.
 
 It replaces the driver's asynchronous client, which needs a task and several turns of the loop for each call: here a
 call is one write and one future. When a connection fails, the outcome of each of its requests is unknown.
@@ -30,7 +30,7 @@ _UNSENT_MAX: Final = 4 << 20
 
 class Pipeline(asyncio.Protocol):
     """
-    One connection to a server; made by `open_pipeline`.
+    One connection to a server, made by `open_pipeline`.
 
     Args:
         timeout_s: for how long nothing may come while a reply is due, and nothing of a request be taken by the server's
@@ -74,7 +74,7 @@ class Pipeline(asyncio.Protocol):
 
     async def ask(self, *commands: tuple[Any, ...]) -> Any:
         """
-        Send requests in one piece and return the reply to the last one; the others have to succeed.
+        Send requests in one write and return the reply to the last one. The others must succeed.
 
         Canceled in between, the reply is dropped; whether it was done is not known.
 
@@ -105,7 +105,7 @@ class Pipeline(asyncio.Protocol):
         return said[-1]
 
     def send(self, command: tuple[Any, ...]) -> asyncio.Future[Any] | None:
-        """Send one request in this very step; return where its reply will be, None if nothing can be sent at once."""
+        """Send one request without suspending. Return the future of its reply, None if that is impossible."""
         asked, loop, transport = self._asked, self._loop, self._transport
         if transport is None or self._may_write is not None:
             return None
@@ -125,7 +125,7 @@ class Pipeline(asyncio.Protocol):
     def send_both(
         self, command: tuple[Any, ...], behind: tuple[Any, ...]
     ) -> tuple[asyncio.Future[Any], asyncio.Future[Any]] | None:
-        """Send two requests in one piece and in this very step, as `send` does one."""
+        """Send two requests in one write without suspending, like `send`."""
         if self._transport is None or self._may_write is not None or self.is_silent:
             return None
         data = pack(command) + pack(behind)
@@ -140,7 +140,7 @@ class Pipeline(asyncio.Protocol):
         return replies
 
     def renewed(self, reply: asyncio.Future[Any]) -> asyncio.Future[Any]:
-        """Return what the reply to a request will be told by, once the task that waited for it was canceled."""
+        """Return a new future of the reply after a cancellation of the task that awaited the old one."""
         if not reply.cancelled():
             return reply
         other: asyncio.Future[Any] = self._loop.create_future()
@@ -154,7 +154,7 @@ class Pipeline(asyncio.Protocol):
         return other
 
     def _watch(self) -> None:
-        """Have it noticed that nothing comes, from the first request that is in flight on."""
+        """Arm the read timeout while a request is in flight."""
         if not self._asked:
             self._heard_s = self._looked_s = self._loop.time()
             # All that was sent before has been answered.
@@ -193,7 +193,7 @@ class Pipeline(asyncio.Protocol):
             self._end(None)
 
     def abort(self) -> None:
-        """Close the connection at once; what is in flight is unanswered."""
+        """Close the connection at once, leaving requests in flight unanswered."""
         self._end(driver.ConnectionError("the connection was closed"))
 
     # --- what the loop calls -----------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class Pipeline(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=_UNSENT_MAX)
 
     def data_received(self, data: bytes) -> None:
-        """Hand replies to the waiting callers; called by the loop."""
+        """Pass replies to their callers. Called by the loop."""
         reader, asked = self._reader, self._asked
         self._heard_s = self._loop.time()
         try:
@@ -228,17 +228,17 @@ class Pipeline(asyncio.Protocol):
             self._end(None)
 
     def pause_writing(self) -> None:
-        """Hold calls back until the server reads; called by the loop."""
+        """Hold calls back until the server reads. Called by the loop."""
         self._may_write = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """Release calls that were held back; called by the loop."""
+        """Release the calls held back. Called by the loop."""
         if self._may_write is not None and not self._may_write.done():
             self._may_write.set_result(None)
         self._may_write = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the calls in flight; called by the loop."""
+        """Fail the calls in flight. Called by the loop."""
         self._end(exc or driver.ConnectionError(CLOSED_BY_SERVER))
 
     # --- its end -----------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 """
-RESP2, the protocol of Redis, as far as a client of scripts needs it: requests packed, replies read; no I/O.
+RESP2, the protocol of Redis, as far as a client of scripts requires: requests packed, replies read. No I/O.
 
 hiredis does both where it is installed. The reader below takes its place where it is not, and gives the same replies:
 ``bytes``, ``int``, ``None``, lists of them, and refusals as exceptions of redis-py that are returned, not raised.
@@ -41,13 +41,13 @@ _REFUSALS: Final[dict[str, Callable[[str], Exception]]] = {
 
 
 class ReplyReader(Protocol):
-    """Turns what comes from a connection into replies."""
+    """Parses the bytes of a connection into replies."""
 
     def feed(self, data: bytes, /) -> object:
-        """Add what came."""
+        """Add received bytes."""
 
     def gets(self) -> Any:
-        """Return the next reply, or False as long as it is not whole."""
+        """Return the next reply, or False while it is incomplete."""
 
 
 def parse_refusal(text: str) -> Exception:
@@ -59,7 +59,7 @@ def parse_refusal(text: str) -> Exception:
 
 
 def pack_words(command: tuple[str | bytes | int | float, ...]) -> bytes:
-    """Return a request as it is sent."""
+    """Return a packed request."""
     words = [word if isinstance(word, bytes) else str(word).encode() for word in command]
     return b"".join((b"*%d\r\n" % len(words), *(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)))
 
@@ -79,7 +79,7 @@ class Reader:
         """Lists that are not whole yet, from the outermost: how many items each has, and those that came."""
 
     def feed(self, data: bytes, /) -> None:
-        """Add what came."""
+        """Add received bytes."""
         if self._at:
             del self._buffer[: self._at]
             self._at = 0
@@ -87,7 +87,7 @@ class Reader:
 
     def gets(self) -> Any:
         """
-        Return the next reply, or False as long as it is not whole.
+        Return the next reply, or False while it is incomplete.
 
         Raises:
             redis.exceptions.InvalidResponse: what came is no RESP2; the connection is of no more use.
@@ -104,7 +104,7 @@ class Reader:
         return False
 
     def _item(self) -> Any:
-        """Return the next item that is no list or an empty one; False if it is not whole."""
+        """Return the next item other than a non-empty list, False while it is incomplete."""
         buffer = self._buffer
         while (end := buffer.find(b"\r\n", self._at)) >= 0:
             kind, line, begin = buffer[self._at], bytes(buffer[self._at + 1 : end]), end + 2

@@ -43,7 +43,7 @@ _ONCE: Final = -1
 
 class SyncLink(Link):
     """
-    Connections for synchronous callers; safe across threads.
+    Connections for synchronous callers. Safe across threads.
 
     Args:
         waits: its commands block, so that each waiter has a connection, however many there are.
@@ -109,12 +109,12 @@ class SyncLink(Link):
                 self._call_next()
 
     def move(self, redirect: Redirect, sent: Send) -> None:
-        """Go to another node after a command, unless another caller has done so since it was sent."""
+        """Move to another node after a command, unless another caller has moved since the command was sent."""
         if self._where.move(redirect, sent.term) and redirect.leaves:
             self._leave(self._at)
 
     def close(self) -> None:
-        """Close all connections, and refuse calls; those in flight are unanswered."""
+        """Close all connections, and refuse calls."""
         self._is_closed = True
         self._leave(self._at)
         with self._lock:
@@ -156,7 +156,7 @@ class SyncLink(Link):
             self._call_next()
 
     def _take(self) -> Line | None:
-        """Return a line that is free, or a new one where there is room; else None."""
+        """Return a free line, or a new one below the maximum, else None."""
         with suppress(IndexError):
             return self._idle.pop()
         with self._lock:
@@ -184,7 +184,7 @@ class SyncLink(Link):
                 turn.release()
 
     def _first(self) -> threading.Lock | None:
-        """Return the turn of the first caller in line, past those of callers that are gone."""
+        """Return the turn of the first caller in line, past abandoned ones."""
         with self._lock, suppress(IndexError):
             while (turn := self._turns[0]()) is None:
                 self._turns.popleft()
@@ -199,7 +199,7 @@ class SyncLink(Link):
         self._check_open()
 
     def _leave(self, node: Node | None) -> int:
-        """Use no connection any more, and *node* from now on; return the term of lines to it."""
+        """Leave all connections, and use *node* from now on. Return the term of lines to it."""
         with self._lock:
             self._at = node
             term = self._term = self._term + 1
@@ -231,7 +231,7 @@ class SyncLink(Link):
         return node, term
 
     def _node(self) -> Node | None:
-        """Return the node to ask: by Sentinel the primary that it names, for all threads that want to know now."""
+        """Return the node to query: by Sentinel its primary, in one query shared by concurrent threads."""
         where = self._where
         node = where.node
         if node is not None or where.address.kind != "sentinel":
@@ -276,7 +276,7 @@ class SyncLink(Link):
 
 
 def run(to: SyncLink, talk: Generator[Send | Sleep | Redirect, Any, Any], sent: Send | None = None) -> Any:
-    """Carry out the actions of a session until it ends; *sent*: what was sent before."""
+    """Carry out the actions of a session until its end. *sent* is an earlier request."""
     try:
         step = next(talk)
         while True:

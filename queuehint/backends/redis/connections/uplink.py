@@ -1,4 +1,4 @@
-"""What of a connection is on its way to the server: bytes that the server's machine has not taken yet."""
+"""The send buffer of a connection: bytes that the server's machine has not taken yet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOOK_EVERY_S: Final = 1.0
 
 
 def buffered(transport: Any) -> int:
-    """Return how many bytes a transport of a loop holds; of TLS those of the transport below too."""
+    """Return the bytes buffered by a transport of a loop, for TLS with the transport below."""
     below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
     size: int = transport.get_write_buffer_size()
     return size if below is None else size + int(below.get_write_buffer_size())
@@ -33,7 +33,7 @@ def buffered(transport: Any) -> int:
 
 def unsent(connection: Any) -> int:
     """
-    Return how many bytes the system holds that the other machine has not acknowledged; 0 where it does not tell.
+    Return the bytes sent without an acknowledgment of the other machine, 0 on a system without that number.
 
     Args:
         connection: a socket, or what has its `fileno`.

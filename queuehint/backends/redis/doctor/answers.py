@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def text_of(value: bytes) -> str:
-    """Decode text of the store so that `bytes_of` restores it, even where it is no UTF-8."""
+    """Decode text of the store so that `bytes_of` restores it, even from invalid UTF-8."""
     return value.decode("utf-8", "surrogateescape")
 
 
@@ -34,7 +34,7 @@ def texts_of(flat: Sequence[bytes]) -> dict[str, str]:
 
 
 def problems_in(flat: Sequence[bytes]) -> Iterator[tuple[str, str, str, str, str]]:
-    """Yield the problems that a script has found: kind, key, item, job and what was there instead."""
+    """Yield the problems found by a script: kind, key, item, job and the actual value."""
     for at in range(0, len(flat), 5):
         kind, name, item, about, found = [text_of(part) for part in flat[at : at + 5]]
         yield kind, name, item, about, found
@@ -47,5 +47,5 @@ def batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 
 
 def waits_of(said: dict[str, Any]) -> dict[str, list[str]]:
-    """Return which jobs wait for which, as heads tell it."""
+    """Return the waits between jobs, as their heads list them."""
     return {job_id: others.split("\n") for job_id, others in texts_of(said["waits"]).items()}

@@ -109,7 +109,7 @@ class _Doctor:
         self._sums = Sums(self._key, self._checkup.facts)
 
     def examine(self, *, fix: bool) -> Talk:
-        """Examine everything, and repair it if asked for."""
+        """Examine everything, and repair on request."""
         yield from self._checkup.look()
         if not self._checkup.runs_scripts:
             this = Pass()
@@ -288,7 +288,7 @@ class _Doctor:
             this.stored_counters = numbers_of(said["counters"])
 
     def _look_at_entries(self, this: Pass, before: State) -> Talk:
-        """Check that every entry belongs to something, unless counting has shown it."""
+        """Check that every entry belongs to something, unless the counts prove that."""
         after = yield from self._state()
         is_quiet = before.is_same_as(after)
         for name in _INDEXES:
@@ -428,7 +428,7 @@ class _Doctor:
     # --- repairs -----------------------------------------------------------------------------------------------------
 
     def _repair(self, packed: bytes, repairs: list[Repair]) -> Talk:
-        """Carry out repairs in batches while nothing else changes; return whether all were done."""
+        """Carry out repairs in batches while nothing else changes. Return whether all were done."""
         for batch in batches(repairs, REPAIRS):
             flat = [bytes_of(part) for repair in batch for part in repair]
             done, packed = yield from self._session.execute_script("doctor/repair", (packed, *flat))

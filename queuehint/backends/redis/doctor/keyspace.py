@@ -1,4 +1,4 @@
-"""The keys of a namespace: whether each is in the schema, of its type, without a time to live, and in use."""
+"""The keys of a namespace: their schema, types and use, without a time to live."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_SCRIPT: Final = "the jobs: as long as a key is of the wrong type no script c
 
 
 def key_of(name: str) -> keys.Key | None:
-    """Return which of our keys this is, None if it is none of them."""
+    """Return the known kind of a key, None for a foreign key."""
     for key in keys.KEYS:
         if name == key.name if not key.is_prefix else name.startswith(key.name):
             return key

@@ -1,4 +1,4 @@
-"""Compare the stored places of all jobs of a namespace with those computed by placing the jobs anew."""
+"""Compare the stored places of all jobs of a namespace with those computed from scratch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNREADABLE: Final = "places: the claims of a job cannot be read"
 
 def examine_places(placed: Sequence[bytes], where: str) -> tuple[list[Finding], str | None]:
     """
-    Compare the places of jobs with those that placing all of them anew gives.
+    Compare the places of jobs with those computed by placing all of them again.
 
     Args:
         placed: three for each job with claims and a place, as ``heads.lua`` tells them, all of one moment.

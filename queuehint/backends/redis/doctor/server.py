@@ -58,7 +58,7 @@ class Checkup:
         self.runs_scripts = True
 
     def look(self) -> Talk:
-        """Ask the server; of a cluster, the node that has the namespace."""
+        """Query the server, on a cluster the node of the namespace."""
         yield from self._ask("EXISTS", keys.redis_key(self._session.namespace, "meta"))
         info = parse_info((yield from self._ask("INFO", "everything")))
         name = "valkey" if "valkey_version" in info else "redis"
@@ -87,7 +87,7 @@ class Checkup:
             self._find("tls", "the traffic is not encrypted; use rediss://")
 
     def delete_libraries(self) -> Talk:
-        """Delete the libraries of other releases; return what was found of them, and why any of them stay."""
+        """Delete the libraries of other releases. Return those found, and the reason why any of them stay."""
         deleted, reasons = [], []
         for finding in [each for each in self.findings if each.kind == "library"]:
             try:
@@ -103,7 +103,7 @@ class Checkup:
         return deleted, reasons
 
     def _look_at_libraries(self) -> Talk:
-        """Name the libraries of ours that this release does not call; other releases load theirs again."""
+        """List our libraries that this release does not call and other releases load again."""
         try:
             listed = yield from self._ask("FUNCTION", "LIST", "LIBRARYNAME", f"{PREFIX}*")
         except BackendError:
@@ -155,7 +155,7 @@ class Checkup:
             self._find("appendonly", durability_class(info).partition(": ")[2])
 
     def _setting(self, name: str) -> Talk:
-        """Return a setting; None if it may not be read."""
+        """Return a setting, None without permission to read it."""
         try:
             found = yield from self._ask("CONFIG", "GET", name)
         except BackendError:

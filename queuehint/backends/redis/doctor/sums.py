@@ -78,7 +78,7 @@ class State:
 
 
 class Pass:
-    """One time that everything is read."""
+    """One full read of the store."""
 
     def __init__(self) -> None:
         self.findings: dict[tuple[str, str, str], Finding] = {}
@@ -128,7 +128,7 @@ class Pass:
 
 class Sums:
     """
-    Compare the stored sums with those a pass counted.
+    Compare the stored sums with the counts of a pass.
 
     Args:
         key: returns the whole name of a key of the namespace.
@@ -208,7 +208,7 @@ class Sums:
                 this.add(miscounted(self._key("meta"), what, name, counters[name], sizes[name]), name)
 
     def _new_state(self, this: Pass, after: State) -> dict[str, int]:
-        """Return the counters of a state that has to be made anew."""
+        """Return the counters of a rebuilt state."""
         numbers = ("numbers", "places", "turn", "pause", "marks", "schedule_versions")
         above = {name: this.greatest.get(name, 0) + MARGIN for name in numbers}
         return {

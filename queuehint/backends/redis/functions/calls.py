@@ -73,7 +73,7 @@ class Calls:
 
 
 class Plain:
-    """A command that is sent as it is."""
+    """A command sent unchanged."""
 
     load = stream = None
 
@@ -81,11 +81,11 @@ class Plain:
         self._send = Send(command)
 
     def first(self) -> Send:
-        """Return what to send."""
+        """Return the request to send."""
         return self._send
 
     def instead(self, sent: Send, error: driver.ResponseError) -> None:
-        """Return nothing: every refusal is an answer."""
+        """Return None, because every refusal is an answer."""
 
 
 class Call:
@@ -113,7 +113,7 @@ class Call:
         """When it was made, by `time.monotonic`, if it is a direct call."""
 
     def first(self) -> Send:
-        """Return what to send at first, and again after a pause."""
+        """Return the request to send at first, and again after a pause."""
         which, calls = self._which, self._calls
         if not which.is_function or (calls.singly_until_s and not calls.uses_functions):
             way = "EVALSHA", which.sha
@@ -127,7 +127,7 @@ class Call:
         return Send(self._numbered)
 
     def _numbered(self) -> tuple[Any, ...]:
-        """Take a stream; return the words of the request with its name and its number."""
+        """Take a stream, and return the words of the request with its name and its number."""
         assert self._take is not None
         self.number(self._take())
         return (*self._way, *self._words)
@@ -144,7 +144,7 @@ class Call:
         self._take = self.stream = None
 
     def instead(self, sent: Send, error: driver.ResponseError) -> Send | None:
-        """Return what to send to the same node in place of what it refused; None if its refusal is the answer."""
+        """Return the request to send to the same node after a refusal, None if the refusal is the answer."""
         message = str(error)
         if sent is self.load:
             return self._after_load(error, message)

@@ -93,7 +93,7 @@ class Library:
 
     @cached_property
     def text(self) -> str:
-        """Return what the server is sent, which takes a moment to put together and is rarely asked for."""
+        """Return the text of the library for a server, which is assembled slowly and rarely."""
         return _Builder(self._read).build(self.name, self.function(""), _entries())
 
     def _read(self, name: str) -> str:

@@ -51,7 +51,7 @@ class Statement:
 
     @property
     def text(self) -> str:
-        """Return the statement as it was written."""
+        """Return the original text of the statement."""
         return "\n".join(self.lines)
 
     @property
@@ -61,7 +61,7 @@ class Statement:
 
     @property
     def returns(self) -> bool:
-        """Return whether the statement may end the text it stands in."""
+        """Return whether the statement may end its text."""
         depth: list[str] = []
         for word in TOKEN.findall(self.text):
             if word == "return" and "function" not in depth:

@@ -1,1 +1,1 @@
-"""What pages show: plain functions from values to what a template is given."""
+"""Content of pages: plain functions from values to the variables of a template."""

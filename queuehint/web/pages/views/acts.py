@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @attrs.frozen(kw_only=True)
 class Act:
     """
-    An order that a page offers: a form of one button.
+    An order on a page: a form with one button.
 
     Args:
         verb: of ``POST /do/{verb}``.
@@ -35,7 +35,7 @@ class Act:
 
 def act(verb: str, label: str | None = None, **fields: object) -> Act:
     """
-    Return an order that is carried out at once; its label is the verb, if nothing else is said.
+    Return an order without confirmation. Its label is the verb by default.
 
     >>> act("redrive", id="a").label
     'Redrive'
@@ -44,17 +44,17 @@ def act(verb: str, label: str | None = None, **fields: object) -> Act:
 
 
 def asked(verb: str, label: str | None = None, **fields: object) -> Act:
-    """Return an order that says first what it touches."""
+    """Return an order that shows its effect before confirmation."""
     return attrs.evolve(act(verb, label, **fields), asks=True)
 
 
 def danger(verb: str, label: str | None = None, **fields: object) -> Act:
-    """Return an order by which something is lost; it asks first."""
+    """Return a destructive order, which requires confirmation."""
     return attrs.evolve(act(verb, label, **fields), asks=True, is_danger=True)
 
 
 def within(some: Sequence[Act], access: Access) -> list[Act]:
-    """Return the orders that a scope may give: it resumes no pause above it."""
+    """Return the orders allowed in a scope, without the resume of a pause above it."""
     return [each for each in some if not access.scope or each.verb != "resume" or _is_own(each, access)]
 
 

@@ -31,7 +31,7 @@ MESSAGE_MAX = 200
 
 def masked(message: str) -> str:
     """
-    Return a message with its numbers and digests masked, so that those of one cause are one.
+    Return a message with its numbers and digests masked, so that jobs of one cause have equal messages.
 
     >>> masked("row 17 of doc 4 is gone: 3fa94b1c-22aa-4cc1"), masked("timeout")
     ('row # of doc # is gone: #', 'timeout')
@@ -41,7 +41,7 @@ def masked(message: str) -> str:
 
 @attrs.frozen
 class Cause:
-    """What dead jobs of one group have in common."""
+    """The common cause of the dead jobs of a group."""
 
     task: str
     error: str
@@ -55,7 +55,7 @@ class Cause:
 
 
 def cause_of(record: JobRecord) -> Cause:
-    """Return what a dead job died of."""
+    """Return the cause of a dead job."""
     if record.errors:
         last = record.errors[-1]
         return Cause(record.spec.task, last.type, masked(last.message))

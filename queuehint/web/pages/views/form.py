@@ -1,4 +1,4 @@
-"""The form that enqueues a job: its fields from the task's type hints, and how they are read back."""
+"""The form that enqueues a job: its fields from the task's type hints, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def field_of(
 
 
 def _is_kept(kind: str, hint: Any, value: Any, default: Any) -> bool:
-    """Return whether a field of a kind gives back the value that it is given."""
+    """Return whether a field of a kind returns its value unchanged."""
     if kind == "json":
         return True
     if value is None or (value == "" and default is not inspect.Parameter.empty):
@@ -119,7 +119,7 @@ def fields_of(
 
 def read_argument(field: View, text: str | None) -> Any:
     """
-    Return the value of a field; `inspect.Parameter.empty` where it is left out.
+    Return the value of a field, `inspect.Parameter.empty` for an omitted one.
 
     Raises:
         InvalidJobError: naming the field and the value.

@@ -1,4 +1,4 @@
-"""Health: whether the store answers, what it is, what is unusual; also when it is away."""
+"""Health of the store: availability, version and warnings, also during an outage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ View = dict[str, Any]
 
 
 def checks(stats: Stats, edges: EdgeStats, workers: Sequence[WorkerInfo], took_ms: float, links: Links) -> list[View]:
-    """Return what was looked at, each with how it is: ``good``, ``warn`` or ``bad``, and what to do."""
+    """Return the checks, each with its level (``good``, ``warn`` or ``bad``), and the action to take."""
     served = {pool for worker in workers for pool in worker.pools}
     unserved = sorted({pool for pool, count in stats.ready.items() if count} - served)
     versions = {worker.version or worker.release for worker in workers}
@@ -76,7 +76,7 @@ def totals(stats: Stats) -> list[View]:
 
 def away(error: BackendError, store: str) -> View:
     """
-    Return what is said while the store is away, or refuses what it is asked.
+    Return the message for a store that is unavailable, or refuses a request.
 
     Args:
         store: its address without a password.
@@ -93,7 +93,7 @@ def away(error: BackendError, store: str) -> View:
 
 
 def facts(scheduler: Scheduler) -> list[View]:
-    """Return what is known of a store without asking it."""
+    """Return the known facts of a store, without a request."""
     backend = scheduler.backend
     return [
         {"name": "address", "value": masked(scheduler.url)},

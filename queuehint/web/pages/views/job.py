@@ -1,4 +1,4 @@
-"""One job: its life as a line, its attempts as a list, what it was given and what it made."""
+"""One job: its life as a line, its attempts as a list, its arguments and its result."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OUTCOMES = {
 
 
 def life(record: JobRecord, now_ms: int) -> list[View]:
-    """Return the moments of a job in order of time, each with how long it took from the one before."""
+    """Return the events of a job in order of time, each with the time since the previous one."""
     moments = [
         ("enqueued", record.enqueued_ms),
         ("placed", record.queued_ms),
@@ -65,7 +65,7 @@ def life(record: JobRecord, now_ms: int) -> list[View]:
 
 
 def attempts(record: JobRecord, now_ms: int) -> list[View]:
-    """Return the attempts of a job, the newest first, each with its error; errors without an attempt are there too."""
+    """Return the attempts of a job with their errors, the newest first, and the errors without an attempt."""
     shown = [error for attempt in record.history if (error := attempt.error) is not None]
     rest = [error for error in record.errors if error not in shown]
     found = [_attempt(attempt, now_ms) for attempt in record.history]
@@ -109,7 +109,7 @@ def _error(error: Any) -> View:
 
 def payload(data: bytes | None) -> View | None:
     r"""
-    Return arguments or a result as text: indented if they are JSON, cut at `SHOWN_BYTES_MAX`; None if there is none.
+    Return arguments or a result as text: indented JSON, truncated at `SHOWN_BYTES_MAX`, None for no value.
 
     >>> payload(b'{"a":[1]}')["text"]
     '{\n  "a": [\n    1\n  ]\n}'
@@ -134,7 +134,7 @@ def payload(data: bytes | None) -> View | None:
 
 
 def facts(record: JobRecord, links: Links) -> list[View]:
-    """Return what else a record says, as names and values, some with an address."""
+    """Return the other fields of a record as names and values, some with an address."""
     spec = record.spec
     found: list[tuple[str, object, str | None]] = [
         ("pool", spec.pool, links.jobs(pool=spec.pool)),
@@ -153,7 +153,7 @@ def facts(record: JobRecord, links: Links) -> list[View]:
 
 
 def policy(record: JobRecord) -> list[View]:
-    """Return the rules of a job that are not those by default."""
+    """Return the policy fields of a job that differ from the default."""
     default, own = Policy(), record.spec.policy
     found = []
     for field in attrs.fields(Policy):
@@ -196,7 +196,7 @@ def edge_ids(record: JobRecord) -> tuple[str, ...]:
 
 
 def acts(record: JobRecord) -> list[Act]:
-    """Return the orders that a job of its state takes."""
+    """Return the orders allowed in the state of a job."""
     found: list[Act] = []
     if record.state is JobState.FAILED:
         found.append(act("redrive", id=record.id))

@@ -1,4 +1,4 @@
-"""Lists of jobs: their rows, the filter in the address, counts by state."""
+"""Lists of jobs: their rows, the filter in the address, and counts by state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OF_STATE: Final = {words.STATES[state]: state for state in JobState}
 @attrs.frozen(kw_only=True)
 class Query:
     """
-    The list of jobs that an address asks for.
+    The list query of an address.
 
     Args:
         conditions: by name: ``state`` a tuple of states, ``path`` a queue key, all others a text.
@@ -49,7 +49,7 @@ class Query:
     exact: bool = False
 
     def address(self, **changes: Any) -> dict[str, Any]:
-        """Return the query of the address of this list with other conditions; the cursor is left out."""
+        """Return the query of this list's address with other conditions, without the cursor."""
         query = {**self.conditions, "order": None if self.newest_first else "oldest", **changes}
         query["state"] = [str(state) for state in query.get("state", ())] or None
         return query
@@ -71,13 +71,13 @@ class Query:
 
     @property
     def states(self) -> tuple[JobState, ...]:
-        """The states asked for; none for all."""
+        """The selected states, none for all."""
         return tuple(self.conditions.get("state", ()))
 
 
 def moment_of(name: str, text: str) -> datetime:
     """
-    Return a time of an address: ISO 8601; without a zone it is UTC.
+    Return a time in an address by ISO 8601. A time without a zone is UTC.
 
     Raises:
         InvalidJobError: it is none.
@@ -95,7 +95,7 @@ def moment_of(name: str, text: str) -> datetime:
 
 def field_of(name: str, text: str) -> str:
     """
-    Return a time of an address as the field of a form has it: in UTC, without a zone.
+    Return a time in an address as the value of a form field: in UTC, without a zone.
 
     >>> field_of("since", "2026-01-02T03:04:05-01:00"), field_of("since", "")
     ('2026-01-02T04:04:05', '')
@@ -105,7 +105,7 @@ def field_of(name: str, text: str) -> str:
 
 def read_query(pairs: Iterable[tuple[str, str]]) -> Query:
     """
-    Read the query of an address; fields of a form that were left empty are no conditions.
+    Read the query of an address. Empty form fields are no conditions.
 
     Raises:
         InvalidJobError: a name or a state that there is not.
@@ -149,7 +149,7 @@ def _state(text: str) -> JobState:
 
 
 def chips(query: Query, links: Links) -> list[View]:
-    """Return the conditions of a list, each with the address of the list without it."""
+    """Return the conditions of a list, each with the address of the list without that condition."""
     return [
         {"label": LABELS.get(name, name), "value": value, "without": links.jobs(**query.address(**{name: None}))}
         for name, value in query.conditions.items()
@@ -158,7 +158,7 @@ def chips(query: Query, links: Links) -> list[View]:
 
 
 def state_tabs(query: Query, counts: Mapping[JobState, int], links: Links, *, complete: bool = True) -> list[View]:
-    """Return the states as links: each with how many records fit, and whether it is asked for alone."""
+    """Return the states as links, each with its count of matching records, and whether it is selected alone."""
     tabs = [
         {
             "label": "all",
@@ -217,7 +217,7 @@ _DUE = frozenset({JobState.SCHEDULED, JobState.QUEUED})
 
 
 def _since_ms(record: JobRecord) -> int:
-    """Return when a job came into the state that it is in."""
+    """Return the time at which a job entered its state."""
     if record.state.is_over:
         return record.ended_ms if record.ended_ms is not None else record.updated_ms
     if record.state is JobState.STARTED and record.started_ms is not None:
@@ -233,7 +233,7 @@ def places(record: JobRecord, links: Links) -> list[View]:
 
 
 def progress(record: JobRecord) -> View | None:
-    """Return the progress of a job; None if it has reported none."""
+    """Return the progress of a job, None without a report."""
     said = record.progress
     if said is None:
         return None
@@ -244,7 +244,7 @@ def progress(record: JobRecord) -> View | None:
 
 
 def error_text(record: JobRecord) -> str | None:
-    """Return what a job failed of last, or why it was canceled."""
+    """Return the last error of a job, or the cause of its cancellation."""
     if record.errors and record.state not in {JobState.FINISHED, JobState.CANCELED}:
         last = record.errors[-1]
         return f"{last.type}: {last.message}" if last.message else last.type
@@ -252,7 +252,7 @@ def error_text(record: JobRecord) -> str | None:
 
 
 def values_of(records: Sequence[JobRecord]) -> dict[str, list[str]]:
-    """Return real values of conditions, for completion: those of some records, each once."""
+    """Return distinct values of a condition in some records, for completion."""
     found: dict[str, set[str | None]] = {name: set() for name in ("task", "user", "service", "pool", "tag", "path")}
     for record in records:
         spec = record.spec
@@ -323,7 +323,7 @@ def _asked(query: Query, state: JobState) -> bool:
 
 
 def bulk(view: View, query: Query) -> list[Act]:
-    """Return the orders for all jobs that fit, beyond the page; without any condition there are none."""
+    """Return the orders for all matching jobs, beyond the page. A list without conditions has none."""
     if not query.conditions:
         return []
     fields = {name: value for name, value in query.address().items() if value and name != "order"}

@@ -29,7 +29,7 @@ class Links:
 
     def at(self, page: str, **query: object) -> str:
         """
-        Return the address of a page with a query; what is None or empty is left out.
+        Return the address of a page with a query, without parameters that are None or empty.
 
         >>> Links("/q").at("jobs", state="FAILED", user=None)
         '/q/jobs?state=FAILED'

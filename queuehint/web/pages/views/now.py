@@ -118,7 +118,7 @@ def causes(
     links: Links,
 ) -> list[View]:
     """
-    Return the causes of waits that do not end by themselves, each with the orders that end it.
+    Return the causes of waits that need action, each with the orders that end the wait.
 
     Args:
         dead: FAILED jobs; those that hold a place are causes.
@@ -157,7 +157,7 @@ def causes(
 
 def groups_of(found: Sequence[View], counts: Mapping[str, int], links: Links) -> list[View]:
     """
-    Return causes by their kind: the first of each, and how many waits there are.
+    Return the causes by kind: the first of each kind, and the number of waits.
 
     Args:
         counts: of waits that are stuck, by kind: a kind of which no cause was found is there without one.
@@ -253,7 +253,7 @@ def hot_places(root: TreeNode, links: Links) -> list[View]:
 
 
 def pools(stats: Stats, workers: Sequence[WorkerInfo], now_ms: int) -> list[View]:
-    """Return the pools that have ready jobs or workers; one with ready jobs that no worker serves is an alarm."""
+    """Return the pools that have ready jobs or workers. A pool with ready jobs and no worker is an alarm."""
     names = sorted({pool for pool, count in stats.ready.items() if count}.union(*[each.pools for each in workers]))
     found = []
     for pool in names:
@@ -282,7 +282,7 @@ def numbers(found: Sequence[View]) -> dict[str, int]:
 
 
 def with_sparks(found: Sequence[View], samples: Samples, now_ms: int) -> list[View]:
-    """Return tiles with their sparklines: None where there is nothing to draw."""
+    """Return tiles with their sparklines, None for a tile without one."""
     return [{**tile, "spark": spark(samples, tile["label"], now_ms)} for tile in found]
 
 

@@ -1,4 +1,4 @@
-"""Places: a tree with heat, who holds a place and who stands in line there."""
+"""Places: a tree with heat, and the holders and the line of a place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HOLDING = frozenset({JobState.STARTED, JobState.FAILED})
 
 
 def crumbs(path: Path, links: Links, scope: Path = ()) -> list[View]:
-    """Return the way to a place from the root, or from the scope: each place with its address."""
+    """Return the path to a place from the root or the scope, each step with its address."""
     return [
         {
             "name": path[depth - 1] if depth else "all places",
@@ -41,7 +41,7 @@ def crumbs(path: Path, links: Links, scope: Path = ()) -> list[View]:
 
 
 def live(node: TreeNode) -> int:
-    """Return how many claims are at a place or have passed it."""
+    """Return the number of claims at a place, or past it."""
     return node.waiting + node.granted + node.passing
 
 
@@ -76,7 +76,7 @@ def tree_rows(node: TreeNode, links: Links, limits: Sequence[LimitState] = ()) -
 
 
 def line_rows(places: Sequence[TreeNode], links: Links, limits: Sequence[LimitState] = ()) -> list[View]:
-    """Return the places with the longest lines as rows, each by its whole key."""
+    """Return the places with the longest lines as rows, labeled with the whole key."""
     most_line, most_live = _most(places)
     rows = [
         _row(place, 1, position, len(places), most_line, most_live, links, limits)
@@ -182,7 +182,7 @@ def place_view(
     is_cut: bool = False,
 ) -> View:
     """
-    Return the place itself: who holds it and who stands in line.
+    Return a place with its holders and its line.
 
     Args:
         running: STARTED jobs at or below it.
@@ -237,7 +237,7 @@ def in_line(records: Sequence[JobRecord]) -> list[JobRecord]:
 
 
 def acts(place: View, path: Path) -> list[Act]:
-    """Return the orders that a place takes; each but resume and reopen says first how many jobs it touches."""
+    """Return the orders on a place. All but resume and reopen show the number of affected jobs first."""
     key = queue_key(path)
     return [
         act("resume", path=key) if place["paused"] else asked("pause", path=key),

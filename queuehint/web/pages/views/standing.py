@@ -1,4 +1,4 @@
-"""Workers, schedules, limits, users, pauses: what stands, and changes seldom."""
+"""Settings and workers: workers, schedules, limits, users and pauses."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def limits_view(limits: Sequence[LimitState], pauses: Sequence[PauseState], now_
 
 
 def limit_line(state: LimitState, links: Links) -> View:
-    """Return a limit with what counts towards it."""
+    """Return a limit with its count."""
     limit = state.limit
     bars = []
     if limit.most is not None and state.started is not None and not limit.each:
@@ -146,7 +146,7 @@ def _bar(label: str, count: int, most: int) -> View:
 
 def limit_text(limit: Limit) -> str:
     """
-    Return what a limit allows, in words.
+    Return a limit in words.
 
     >>> limit_text(Limit(path=("a",), most=3, rate=(10, 60_000), burst=5))
     'at most 3 run at once; 10 starts in 1 min, 5 at once'
@@ -192,7 +192,7 @@ def _limit_fields(limit: Limit) -> dict[str, str]:
 
 
 def pause_line(pause: PauseState, now_ms: int, links: Links) -> View:
-    """Return a pause with what it holds."""
+    """Return a pause with its parked jobs."""
     chosen = pause.filter
     fields = {**({} if chosen.path is None else {"path": queue_key(chosen.path)}), **_selected(chosen)}
     return {
@@ -206,7 +206,7 @@ def pause_line(pause: PauseState, now_ms: int, links: Links) -> View:
 
 def selection_text(chosen: RecordFilter) -> str:
     """
-    Return what a pause selects, in words.
+    Return the selection of a pause, in words.
 
     >>> selection_text(RecordFilter(path=("doc1",), user="ann"))
     'doc1 and below, user ann'
@@ -268,7 +268,7 @@ def users_view(
     is_cut: bool = False,
 ) -> View:
     """
-    Return the page of users: their weights, and their shares of what runs against what their weights promise.
+    Return the page of users, with their weights, and their actual and promised shares of running jobs.
 
     Args:
         running: STARTED jobs; *is_cut* says that there are more of them.

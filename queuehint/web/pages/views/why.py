@@ -1,4 +1,4 @@
-"""The chain of reasons: one card a link, the root cause on top, with what ends it."""
+"""The chain of reasons: one card a link, with the root cause and its remedy on top."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOLDED_AFTER = 3
 
 
 def named_jobs(reasons: Sequence[Reason]) -> list[str]:
-    """Return the ids of the jobs that a chain names, each once; signals are no jobs."""
+    """Return the ids of the jobs in a chain, without repeats and without signals."""
     ids: dict[str, None] = {}
     for reason in reasons:
         ids.update([(job_id, None) for job_id in (reason.job_id, *reason.jobs) if name_of(job_id) is None])
@@ -54,7 +54,7 @@ def chain_view(reasons: Sequence[Reason], records: Mapping[str, JobRecord], now_
 
 
 def job_line(job_id: str, records: Mapping[str, JobRecord], now_ms: int, links: Links) -> View:
-    """Return a job by its record, or by its id alone if there is none."""
+    """Return a job by its record, or by its id alone without a record."""
     record = records.get(job_id)
     if record is None:
         return {"id": job_id, "url": links.job(job_id), "state": None, "task": None, "places": []}
@@ -92,7 +92,7 @@ def card(reason: Reason, records: Mapping[str, JobRecord], now_ms: int, links: L
 
 
 def sentence(reason: Reason, record: JobRecord | None, now_ms: int) -> str:
-    """Return in one sentence why a job is where it is."""
+    """Return the reason of a job's state in one sentence."""
     kind, count = reason.kind, len(reason.jobs)
     if kind is ReasonKind.RUNNING and record is not None and record.started_ms is not None:
         return f"Runs on {record.worker or 'a worker'} for {words.duration(now_ms - record.started_ms)}."

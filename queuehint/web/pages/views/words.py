@@ -88,7 +88,7 @@ def number(value: float) -> str:
 
 def counted(count: int, one: str, many: str | None = None) -> str:
     """
-    Return a number with its noun.
+    Return a number with its noun, in the singular for 1.
 
     >>> counted(1, "job"), counted(2, "job"), counted(0, "entry", "entries")
     ('1 job', '2 jobs', '0 entries')
@@ -176,7 +176,7 @@ def reason_title(reason: Reason) -> str:
 
 
 def reason_end(reason: Reason) -> str:
-    """Return what ends a wait, in a sentence."""
+    """Return the end of a wait, in a sentence."""
     if reason.kind is ReasonKind.DEPENDENCY and reason.stuck:
         return "Cancel one of them."
     return ENDS[reason.kind]
