@@ -251,7 +251,7 @@ async def _run_all(sched: Scheduler, options: _Options, watch: _Watch) -> None:
 
 
 async def _rest(sched: Scheduler, watch: _Watch) -> int | None:
-    """Wait until no job makes progress without the clock. Return when a job is due."""
+    """Wait until no job makes progress without the clock. Return the next due time."""
     backend = sched.backend
     looks = LOOKS_HERE if backend.is_local and sched.runs_workers_here() else LOOKS_ELSEWHERE
     turns = patience = 0

@@ -28,7 +28,7 @@ def placed(engine: Engine) -> list[Job]:
 
 
 def check_order(engine: Engine) -> None:
-    """R1 and R2 as far as they hold in the middle of a cut: what runs or may run has nothing in conflict before it."""
+    """R1 and R2 as far as they hold in the middle of a cut: no granted or running job has an earlier conflict."""
     jobs = [(job, shape(job.spec.claims)) for job in placed(engine)]
     for index, (job, claims) in enumerate(jobs):
         if job.state is STARTED or job.ready is not None:
@@ -38,7 +38,7 @@ def check_order(engine: Engine) -> None:
 
 def check_ready(engine: Engine) -> None:
     """
-    R2 once nothing is left over: a job is ready only if no unfinished job placed before it conflicts with it.
+    R2 without leftovers: a job is ready only if no unfinished job placed before it conflicts with it.
 
     One of exclusive claims is ready exactly then, whatever modes the others have; one with a shared claim may wait
     behind a line.
@@ -59,14 +59,14 @@ def check_ready(engine: Engine) -> None:
 
 
 def check_settled(engine: Engine) -> None:
-    """R2 once nothing is left over: the gates are as placing all claims anew, in order of place, makes them."""
+    """R2 without leftovers: the gates equal those made by placing all claims from scratch, in order of place."""
     # The counts and the line of every gate follow from the positions of the walks.
     moved = [job.job_id for job in compare(standings_of(engine.table)).moved]
     assert not moved, f"{moved[0]} stands elsewhere than anew"
 
 
 def waits_behind_a_line(job: Job, before: list[Job]) -> bool:
-    """Return whether shared claims explain a wait: an earlier job stands in line at a node that both pass."""
+    """Return whether shared claims explain a wait: an earlier job is in line at a node on both paths."""
     return any(
         walk.node is not None and at_or_below(job.spec.claims, walk.node.path)
         for other in before
@@ -76,7 +76,7 @@ def waits_behind_a_line(job: Job, before: list[Job]) -> bool:
 
 
 def check_edges(engine: Engine) -> None:
-    """Without leftovers, each job that waits has an open edge to one that is unfinished or may be redriven."""
+    """Without leftovers, each waiting job has an open edge to an unfinished or redrivable job."""
     jobs = engine.table.jobs
     for job in jobs.values():
         assert (job.state is DEFERRED) <= (bool(job.blocked) or job.is_start)
@@ -91,7 +91,7 @@ def check_edges(engine: Engine) -> None:
 
 
 def check_cycles(engine: Engine) -> None:
-    """At any time, in the middle of a cut too: no jobs wait for one another along open edges."""
+    """At any time, even in the middle of a cut, no jobs wait for one another along open edges."""
     jobs = engine.table.jobs
     waits = {
         job.id: [other for other in job.blocked if other in jobs and not jobs[other].is_over]
@@ -109,7 +109,7 @@ DAY_MS = 24 * 60 * 60_000
 
 def undo_marks(engine: Engine) -> list[op.Operation[Any]]:
     """
-    Return the operations that take back what was set (pauses, closed paths, weights, workers), and give signals.
+    Return the operations that reset pauses, closed paths, weights and workers, and give signals.
 
     Of the limits those that have less than an unfinished job costs, which they would hold up for ever.
     """
@@ -131,7 +131,7 @@ def undo_marks(engine: Engine) -> list[op.Operation[Any]]:
 
 
 def check_empty(engine: Engine) -> None:
-    """R4: nothing remembers what is gone."""
+    """R4: no state is left of ended jobs."""
     table = engine.table
     engine.check()
     root = table.trie.root
@@ -169,7 +169,7 @@ def check_empty(engine: Engine) -> None:
 
 
 def check_refusal(error: QueueHintError, operation: op.Operation[Any]) -> None:
-    """A cycle that is named is one: each job on it depends on the next, and the last on the first."""
+    """A reported cycle is valid: each job on it depends on the next, and the last on the first."""
     if isinstance(error, CycleError) and isinstance(operation, op.Enqueue):
         needs = {spec.id: {edge.id for edge in spec.depends_on} for spec in operation.jobs}
         if operation.parent is not None and operation.parent[0] in error.cycle:

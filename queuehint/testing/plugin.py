@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def queuehint_clock() -> FakeClock:
-    """The time of `queuehint_sched`: it begins now and stands still until it is moved."""
+    """The time of `queuehint_sched`, which begins now and stays until the test moves it."""
     from queuehint.clock import FakeClock
 
     return FakeClock(time.time_ns() // 1_000_000)
@@ -41,7 +41,7 @@ def queuehint_clock() -> FakeClock:
 
 @pytest.fixture
 def queuehint_app() -> Scheduler | None:
-    """The application's scheduler: override this fixture to return it. By default each test has a new scheduler."""
+    """The application's scheduler, by default a new one for each test. Override this fixture to return your own."""
     return None
 
 
@@ -58,7 +58,7 @@ def queuehint_sched(
     queuehint_app: Scheduler | None, queuehint_clock: FakeClock, queuehint_state: Any
 ) -> Iterator[Scheduler]:
     """
-    A scheduler on an empty store in memory whose time is `queuehint_clock`; it is closed at the end of the test.
+    A scheduler on an empty store in memory on the time of `queuehint_clock`, closed at the end of the test.
 
     It is that of `queuehint_app` if there is one, so that code under test enqueues here.
     """
@@ -72,7 +72,7 @@ def queuehint_sched(
 
 @pytest.fixture
 def drain(queuehint_sched: Scheduler) -> Callable[..., Coroutine[Any, Any, list[JobRecord]]]:
-    """Run all jobs of `queuehint_sched` now, from a loop; see `queuehint.testing.drain`."""
+    """Run all jobs of `queuehint_sched` now, from a loop. See `queuehint.testing.drain`."""
     from queuehint.testing.draining import drain
 
     return partial(drain, queuehint_sched)
@@ -80,7 +80,7 @@ def drain(queuehint_sched: Scheduler) -> Callable[..., Coroutine[Any, Any, list[
 
 @pytest.fixture
 def drain_sync(queuehint_sched: Scheduler) -> Callable[..., list[JobRecord]]:
-    """Run all jobs of `queuehint_sched` now, from plain code; see `queuehint.testing.drain_sync`."""
+    """Run all jobs of `queuehint_sched` now, from plain code. See `queuehint.testing.drain_sync`."""
     from queuehint.testing.draining import drain_sync
 
     return partial(drain_sync, queuehint_sched)
@@ -88,7 +88,7 @@ def drain_sync(queuehint_sched: Scheduler) -> Callable[..., list[JobRecord]]:
 
 @pytest.fixture
 def relay_now(queuehint_sched: Scheduler) -> Callable[[object], Coroutine[Any, Any, list[JobHandle[Any]]]]:
-    """Hand over the jobs written within the transaction of a connection; see `queuehint.testing.relay_now`."""
+    """Enqueue the jobs written within the transaction of a connection. See `queuehint.testing.relay_now`."""
     from queuehint.testing.relaying import relay_now
 
     return partial(relay_now, queuehint_sched)
@@ -96,7 +96,7 @@ def relay_now(queuehint_sched: Scheduler) -> Callable[[object], Coroutine[Any, A
 
 @pytest.fixture
 def relay_now_sync(queuehint_sched: Scheduler) -> Callable[[object], list[JobHandle[Any]]]:
-    """Hand over the jobs written within the transaction of a connection; see `queuehint.testing.relay_now_sync`."""
+    """Enqueue the jobs written within the transaction of a connection. See `queuehint.testing.relay_now_sync`."""
     from queuehint.testing.relaying import relay_now_sync
 
     return partial(relay_now_sync, queuehint_sched)

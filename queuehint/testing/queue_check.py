@@ -1,5 +1,5 @@
 """
-Check whether a queue keeps the rules of order: this one or any other.
+Check whether a queue keeps the rules of order, queuehint or any other.
 
 Hypothesis draws jobs and interleavings; the queue is called to enqueue a job, to hand one out, and to learn how one
 ended; `find_faults` checks the resulting trace. A failing case is shrunk to few jobs and few steps, described step by
@@ -94,7 +94,7 @@ class QueueFaultError(TraceError):
 @attrs.frozen(kw_only=True)
 class QueueReport:
     """
-    Report on a queue that broke no rule: what was tried; ``str`` says it in a few lines.
+    Report on a queue without a fault: the coverage, in a few lines as ``str``.
 
     Args:
         histories: how many there were.
@@ -202,7 +202,7 @@ def _plans(
     has_cancels: bool,
     in_rows: bool = False,
 ) -> SearchStrategy[_Plan]:
-    """Return a strategy for histories: of few jobs that come one by one, or of more that come in rows first."""
+    """Return a strategy for histories: few jobs one by one, or more jobs in rows."""
     few = min(max_jobs, FEW_JOBS)
     endings = [EndStep(how, which) for how in ends for which in range(max(slots))]
     cancels = [CancelStep(which) for which in range(few)] if has_cancels else []
@@ -372,7 +372,7 @@ def check_queue(
 
 
 def _features(factory: Callable[[], QueueUnderTest]) -> frozenset[str]:
-    """Return what a queue says that it can do."""
+    """Return the features that a queue declares."""
     queue = factory()
     story = Story(queue, 1, 1)
     said = _checked_features(getattr(queue, "features", ()))
@@ -394,14 +394,14 @@ class _Tried:
         self._jobs_max = self._depth_max = 0
 
     def add_side_by_side(self, story: WakeStory) -> None:
-        """Count what came in a history of calls side by side."""
+        """Count the features of a history of concurrent calls."""
         self.add(story)
         self._counts["side_by_side"] += 1
         self._counts["switches"] += story.switches
         self._counts["time_outs"] += story.time_outs
 
     def add(self, story: History) -> None:
-        """Count what came in a history."""
+        """Count the features of a history."""
         self._counts.update(event.kind for event in story.events)
         self._counts["histories"] += 1
         self._counts["jobs"] += len(story.jobs)
@@ -415,7 +415,7 @@ class _Tried:
                 self._depth_max = max(self._depth_max, len(claim.path))
 
     def report(self) -> QueueReport:
-        """Return the counts, and what never came."""
+        """Return the counts, and the features never covered."""
         counts = self._counts
         missing = {
             "retried": 'retries (outcomes has no "retried")',
@@ -454,7 +454,7 @@ class _Tried:
 
 
 def _shortened(factory: Callable[[], QueueUnderTest], story: Story, rules: Collection[Rule]) -> Story:
-    """Return the same history without the steps that it does not take."""
+    """Return the same history without its inapplicable steps."""
     left_out = 0
     while left_out < len(story.done):
         shorter = Story(factory(), story.slots, story.max_jobs)

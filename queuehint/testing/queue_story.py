@@ -1,4 +1,4 @@
-"""One history of a queue: its calls, their results, and the rule that they break."""
+"""One history of a queue: its calls, their results, and the broken rule."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class QueueUnderTest(Protocol):
     """
 
     def enqueue(self, job: TraceJob, /) -> Awaitable[None] | None:
-        """Take a job; its place is ``job.path``, or what ``job.claims`` say."""
+        """Enqueue a job. Its place is ``job.path``, or ``job.claims``."""
 
     def start(self) -> Awaitable[str | None] | str | None:
-        """Return the id of a job that runs from now on, for a worker that is free; None if none may run now."""
+        """Return the id of a job started for a free worker, None if no job may run now."""
 
     def end(self, job_id: str, outcome: Ended, /) -> Awaitable[None] | None:
-        """Learn how a job ended that runs: ``"finished"``, ``"retried"`` or ``"failed"``."""
+        """Receive the end of a running job: ``"finished"``, ``"retried"`` or ``"failed"``."""
 
 
 @attrs.frozen
@@ -50,7 +50,7 @@ class EnqueueStep:
 
 @attrs.frozen
 class StartStep:
-    """A worker asks for a job."""
+    """A worker requests a job."""
 
 
 @attrs.frozen
@@ -80,7 +80,7 @@ _RESOLVES = frozenset({"finished", "canceled"})
 
 
 class Story(History):
-    """One history of a queue: its calls, their results, and the rule that they break."""
+    """One history of a queue: its calls, their results, and the broken rule."""
 
     def __init__(self, queue: QueueUnderTest, slots: int, max_jobs: int) -> None:
         super().__init__(queue, slots, max_jobs)
@@ -100,7 +100,7 @@ class Story(History):
     # --- what a queue is asked -----------------------------------------------------------------------------------
 
     def play(self, plan: Sequence[Step], ends: Sequence[EndStep] = ()) -> None:
-        """Go through a plan, as far as it makes sense; then let everything run and end: so, and the others finish."""
+        """Play a plan as far as it applies, then run the rest with the outcomes of *ends*, finished by default."""
         rest = iter(ends)
         try:
             for step in plan:
@@ -127,7 +127,7 @@ class Story(History):
             self.close()
 
     def close(self) -> None:
-        """Close the queue, if it can be."""
+        """Close the queue, if it has a `close`."""
         if (close := getattr(self._queue, "close", None)) is not None:
             self._await(close())
         if self._runner is not None:

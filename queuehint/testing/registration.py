@@ -54,7 +54,7 @@ _NAMES: dict[type[Any], str] = {
 
 
 def register() -> None:
-    """Register strategies for the public types; to do so again changes nothing."""
+    """Register strategies for the public types. A second call changes nothing."""
     from hypothesis import strategies as st
 
     for registered, name in _NAMES.items():

@@ -27,7 +27,7 @@ _TAKE: Final = (
 
 class MemoryWithInbox(MemoryBackend):
     """
-    A store in memory, for whose jobs there is an inbox in a database: what is written there has to be handed over.
+    A store in memory with an inbox in a database, whose rows have to be relayed.
 
     Args:
         address: of the inbox, None for none.
@@ -44,7 +44,7 @@ class MemoryWithInbox(MemoryBackend):
 
 
 def inbox_of(url: str, namespace: str) -> InboxAddress | FileInbox | None:
-    """Return where jobs of a URL are written in transactions, in whatever database; None if nowhere."""
+    """Return the inbox for jobs of a URL, None without one."""
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
         return FileInbox(namespace=namespace) if parse_file_url(url).shared else None
@@ -55,7 +55,7 @@ def inbox_of(url: str, namespace: str) -> InboxAddress | FileInbox | None:
 
 async def relay_now(sched: Scheduler, connection: object) -> list[JobHandle[Any]]:
     """
-    Hand over what was written within the transaction of a connection, as if it were committed now.
+    Enqueue the jobs written within the transaction of a connection, as if it were committed now.
 
     For tests whose transaction is rolled back in the end: the rows of this transaction, and no others, are read and
     removed by the connection itself, and take effect in the store of the scheduler, in their order. `drain` runs the

@@ -1,1 +1,1 @@
-"""Histories of a queue under test: what happened, the rule that it breaks, and the search for a small one that does."""
+"""Histories of a queue under test: the calls, the broken rule, and the search for a small failing history."""

@@ -1,4 +1,4 @@
-"""What happened to a queue, in words and as a trace, and the rule that it breaks."""
+"""The history of a queue, in words and as a trace, and the broken rule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JOBS_MAX: Final = len(string.ascii_lowercase)
 
 class History:
     """
-    The calls of a queue in words, and the events of its jobs; the time of an event is the number of its step.
+    The calls of a queue in words, and the events of its jobs. The time of an event is the number of its step.
 
     ``problem`` is a fault of the queue that is not visible in its trace, ``error`` what it raised. ``slots`` is how
     many jobs may run at once, ``max_jobs`` how many there may be, ``done`` what plays it again.
@@ -46,11 +46,11 @@ class History:
         """Nothing can follow what it did."""
 
     def tell(self, kind: Any, job_id: str = "", *, ahead: int = 0) -> None:
-        """Note an event of the last step, or of the next one."""
+        """Append an event of the last step, or of the next one."""
         self.events.append(TraceEvent(kind=kind, job=job_id, at_ms=len(self.steps) + ahead))
 
     def see_started(self, found: object, running: Collection[str], over: Collection[str]) -> str | None:
-        """Note that a queue has handed out a job; return its id, None if it is the id of none."""
+        """Record a job handed out by a queue. Return its id, None for an unknown id."""
         if not isinstance(found, str) or all(job.id != found for job in self.jobs):
             what = (
                 "a TraceJob: return its id" if isinstance(found, TraceJob) else f"{found!r}, which is the id of no job"
@@ -65,7 +65,7 @@ class History:
     """The method that hands out jobs."""
 
     def breaks(self, rules: Collection[Rule]) -> bool:
-        """Return whether it breaks one of these rules; if so, forget what happened after it did."""
+        """Return whether the history breaks one of these rules. If so, drop its events after the fault."""
         faults = [fault for fault in self._faults(self.events, is_whole=not self.is_odd) if fault.rule in rules]
         if not faults or (self.trouble == "deadlock" and faults[0].rule is Rule.IDLE):
             return self.problem is not None  # of a deadlock, idle workers are a consequence
@@ -89,7 +89,7 @@ class History:
 
     @property
     def kind(self) -> str:
-        """The fault without the jobs: a rule, a deadlock, an error of the queue, or an answer that makes no sense."""
+        """The fault without the jobs: a rule, a deadlock, an error of the queue, or an invalid reply."""
         return self.faults[0].rule if self.faults else self.trouble
 
     def _running_at_the_end(self) -> list[str]:
@@ -102,12 +102,12 @@ class History:
         return list(running)
 
     def _faults(self, events: Sequence[TraceEvent], *, is_whole: bool) -> list[Fault]:
-        """Return what is wrong; those that wait for a job that failed do so for ever."""
+        """Return the faults. Dependents of a failed job wait for ever."""
         found = find_faults(events, self.jobs, complete=is_whole)
         return [fault for fault in found if fault.rule is not Rule.NOT_OVER or not self.awaited[fault.job]]
 
     def told(self) -> list[str]:
-        """Return what happened, in words and pictures, paragraph by paragraph."""
+        """Return the history in words and pictures, paragraph by paragraph."""
         said = [f"{fault.rule}: {fault.message}{self.why(fault)}" for fault in self.faults]
         if self.problem is not None:
             said.append(f"{self.trouble}: {self.problem}")
@@ -116,7 +116,7 @@ class History:
         return [*said, "\n".join(steps), *[fault.picture for fault in self.faults]]
 
     def why(self, fault: Fault) -> str:
-        """Return what a picture of an idle slot does not show: with what runs, the job has nothing to do."""
+        """Return the cause that a picture of an idle slot lacks: the running jobs do not block the ready one."""
         if fault.rule is not Rule.IDLE:
             return ""
         known = {job.id: job for job in self.jobs}

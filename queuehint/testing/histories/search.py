@@ -55,4 +55,4 @@ def search(
 
 
 class _Convicted(Exception):  # noqa: N818 - no error, but a way out
-    """Ends one history; never seen outside."""
+    """Ends one history. Internal."""

@@ -1,5 +1,5 @@
 """
-Race detection for handlers: in every order that the rules allow they leave the state of some serial order.
+Race detection for handlers: every order allowed by the rules has to leave the state of some serial order.
 
 The handlers run unchanged, on a loop that lets one job at a time make a step, from one ``await`` to the next. The
 engine decides by places and edges which jobs may run side by side. All orders of steps are tried, those with few
@@ -53,7 +53,7 @@ class _End:
 
 @attrs.frozen
 class _Finding:
-    """An order that goes wrong: the jobs, the choices that repeat it, how many runs it took, and what is wrong."""
+    """A failing order: the jobs, the choices that repeat it, the number of runs, and the fault."""
 
     parts: Sequence[Part]
     choices: tuple[int, ...]
@@ -162,7 +162,7 @@ class _Check:
     # --- to find ---
 
     def find(self, parts: Sequence[Part], orders_max: int) -> tuple[_Finding | None, Explorer]:
-        """Return an order that goes wrong, if there is one."""
+        """Return a failing order, if there is one."""
         rules = Rules(parts)
 
         def run(choose: Choose, **options: bool) -> Played[Any]:
@@ -261,7 +261,7 @@ class _Check:
 
 
 def _without(part: Part, parts: Sequence[Part]) -> list[Part]:
-    """Return the other parts, none of which depends on it any more."""
+    """Return the other parts, without their dependencies on this one."""
     others = []
     for other in parts:
         if other is not part:

@@ -26,7 +26,7 @@ PENDING_MAX = 100_000
 
 
 def go_on(options: Sequence[int], current: int | None) -> int:
-    """Choose the job that made the last step; else the first."""
+    """Choose the job of the last step, else the first job."""
     return options[0] if current is None else current
 
 
@@ -56,14 +56,14 @@ class Explorer:
             yield self._run(self._by_chance)
 
     def without_preemption(self) -> Iterator[Played[Any]]:
-        """Yield a run of each order in which a job goes on as long as it can."""
+        """Yield a run of each order without preemptions."""
         self.is_exhaustive = yield from self._in_turn(self._most, preempts=False)
 
     def _by_chance(self, options: Sequence[int], _current: int | None) -> int:
         return self._chance.choice(options)
 
     def _in_turn(self, most: int, *, preempts: bool = True) -> Generator[Played[Any], None, bool]:
-        """Yield at most so many runs; return whether these were all."""
+        """Yield a bounded number of runs. Return whether these were all."""
         levels: list[deque[tuple[int, ...]]] = [deque([()])]
         is_whole = True
         for level in count():
@@ -91,7 +91,7 @@ class Explorer:
 
 
 class _Follow:
-    """Follows the beginning of an order and goes on without preemptions, noting what else could have been chosen."""
+    """Follows the prefix of an order and continues without preemptions, recording the alternatives."""
 
     def __init__(self, prefix: tuple[int, ...]) -> None:
         self.prefix = prefix

@@ -35,7 +35,7 @@ JobLike: TypeAlias = (
 
 @attrs.frozen(eq=False)
 class Part:
-    """One job: what it is called in a story, its spec, and the call of its handler, less the state."""
+    """One job: its label in a story, its spec, and the call of its handler, less the state."""
 
     number: int
     spec: JobSpec
@@ -49,7 +49,7 @@ class Part:
 
 
 class _Host:
-    """The host of a handler's context: it has the state of the run, and drops messages."""
+    """The host of a handler's context, with the state of the run. Messages are dropped."""
 
     def __init__(self, scheduler: Scheduler, state: Any) -> None:
         self.scheduler = scheduler
@@ -57,24 +57,24 @@ class _Host:
         self.state = state
 
     def report(self, job_id: str, token: int, progress: Progress) -> None:
-        """Drop it."""
+        """Drop the report."""
 
     def log(self, job_id: str, token: int, line: str) -> None:
-        """Drop it."""
+        """Drop the log line."""
 
     def store(self, partial_result: PartialResult) -> None:
-        """Drop it."""
+        """Drop the result."""
 
     async def store_step(self, job_id: str, token: int, step: Step) -> tuple[int, bytes | None]:
-        """Drop it: each run is the first attempt."""
+        """Drop the step, because each run is the first attempt."""
         return self.store_step_sync(job_id, token, step)
 
     def store_step_sync(self, job_id: str, token: int, step: Step) -> tuple[int, bytes | None]:
-        """Drop it."""
+        """Drop the step."""
         return 0, None
 
     async def run_plain(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a function on the loop, which decides alone who goes on."""
+        """Run a function on the loop, which alone chooses the next job."""
         return function(*args, **kwargs)
 
     def around_step(self, context: Any, name: str) -> contextlib.AbstractContextManager[Any]:
@@ -83,7 +83,7 @@ class _Host:
 
 
 def _with_state(scheduler: Scheduler, spec: JobSpec) -> Callable[..., Any]:
-    """Return the handler of a job as a function of the state, which it gets as `JobContext.state` if at all."""
+    """Return the handler of a job as a function of the state, passed as `JobContext.state` if declared."""
     handler = scheduler._handlers[spec.task]
 
     def call(state: Any, *args: Any, **kwargs: Any) -> Any:
@@ -139,7 +139,7 @@ def build_parts(target: Scheduler | Mapping[str, Callable[..., Any]], jobs: Iter
 
 
 def _arguments(spec: JobSpec, function: Callable[..., Any] | None, codec: Codec) -> dict[str, Any]:
-    """Return the arguments of a spec by name, as the annotations of its handler say; those without one are JSON."""
+    """Return the arguments of a spec by name, decoded by the annotations of its handler, by default as JSON."""
     annotations: dict[str, Any] = {}
     if function is not None:
         with contextlib.suppress(HandlerError, TypeError, ValueError):  # some functions do not tell what they take
@@ -148,7 +148,7 @@ def _arguments(spec: JobSpec, function: Callable[..., Any] | None, codec: Codec)
 
 
 class Rules:
-    """When jobs may start: asked of the engine once for each order in which others may have ended."""
+    """The start rules of jobs, queried from the engine once for each order of ends."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts

@@ -58,7 +58,7 @@ class _Timers:
 
 
 class SteppedLoop(asyncio.AbstractEventLoop):
-    """A loop for code that sleeps, locks, gathers and waits for events, but does no input or output of its own."""
+    """A loop for code that sleeps, locks, gathers and waits for events, without any I/O."""
 
     def __init__(self) -> None:
         self._ready: dict[int | None, deque[asyncio.Handle]] = {}
@@ -90,7 +90,7 @@ class SteppedLoop(asyncio.AbstractEventLoop):
 
     def time_out(self, of: int | None = None) -> int | None:
         """
-        Where nothing can go on, have the nearest time-out strike; return its owner, None if there is none.
+        Fire the nearest time-out when no task can continue. Return its owner, None if there is none.
 
         Args:
             of: an owner, whose time-outs alone count.
@@ -125,19 +125,19 @@ class SteppedLoop(asyncio.AbstractEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Like `call_soon`: there is one thread only."""
+        """Like `call_soon`, because there is one thread only."""
         return self.call_soon(callback, *args, context=context)
 
     def call_later(
         self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Schedule a callback after a delay of its owner's time."""
+        """Schedule a callback after a delay in the virtual time of its owner."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Schedule a callback at a time of its owner."""
+        """Schedule a callback at a virtual time of its owner."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         owner = OWNER.get() if context is None else context.get(OWNER)
         timers = self._timers.setdefault(owner, _Timers())
@@ -145,14 +145,14 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is left out when its time comes."""
+        """Do nothing. A canceled timer is skipped at its time."""
 
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future of this loop."""
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
-        """Begin a task, of the owner that asks for it."""
+        """Create a task of the current owner."""
         return asyncio.Task(coro, loop=self, **options)
 
     def run_in_executor(self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts) -> asyncio.Future[T]:

@@ -17,7 +17,7 @@ STATE_LINES_MAX = 40
 
 def narrate(headline: str, parts: Sequence[Part], played: Played[Any], states: dict[str, Any], footnote: str) -> str:
     """
-    Return a message: what is wrong, the jobs, the order of their steps, and the states.
+    Return a message: the fault, the jobs, the order of their steps, and the states.
 
     Args:
         states: what is to be shown, by how it came about.

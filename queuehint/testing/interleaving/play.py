@@ -1,4 +1,4 @@
-"""One run of all jobs in an order of steps that is given from outside."""
+"""One run of all jobs in a given order of steps."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Played(Generic[S]):
 
     @property
     def is_one_by_one(self) -> bool:
-        """No job made a step between those of another."""
+        """Whether no step of one job lies between those of another."""
         return sum(a != b for a, b in pairwise(self.choices)) < max(1, len({*self.choices}))
 
 
@@ -90,7 +90,7 @@ def play(
     telling: bool = False,
 ) -> Played[S]:
     """
-    Run the jobs once, on a loop of their own; no other loop may run on this thread.
+    Run the jobs once, on a separate loop. No other loop may run on this thread.
 
     Args:
         one_by_one: a job begins once nothing is left to do of any other.
@@ -164,7 +164,7 @@ class _Run:
             self.steps.append(Step(number, begins, ends, where, error if ends else None))
 
     def begin(self, number: int) -> BaseException | None:
-        """Begin a job and make its first step; return what it raised if it is plain and has ended."""
+        """Begin a job and make its first step. Return the exception of a plain job that has ended."""
         part = self.parts[number]
         context = contextvars.copy_context()
         context.run(OWNER.set, number)

@@ -1,5 +1,5 @@
 """
-Intervals: any queue judged from outside, by the times that its clients see.
+Intervals: any queue judged from outside, by the times seen by its clients.
 
 Needs neither Hypothesis nor pytest.
 """

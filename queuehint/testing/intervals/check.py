@@ -1,4 +1,4 @@
-"""Entry points: check a log of intervals against the rules of order, and report what could not be judged."""
+"""Entry points: check a log of intervals against the rules of order, and report unjudged intervals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOT_ENDED = "began and were not seen to end, so that each is held to have run f
 
 def check_intervals(log: Iterable[JobIntervals], *, tolerance_ms: float = 0, complete: bool = False) -> None:
     """
-    Check that the times which clients of a queue saw can be those of a queue that keeps order and exclusion.
+    Check that the times seen by clients of a queue are possible under order and exclusion.
 
     Two jobs conflict when the path of one is a prefix of the other's, unless both are shared. If the enqueue of A
     returned before that of B was called, B may not begin before A has ended; runs of conflicting jobs do not overlap;
@@ -68,7 +68,7 @@ def examine_intervals(
     log: Iterable[JobIntervals], *, tolerance_ms: float = 0, complete: bool = False, limit: int = FAULTS_MAX
 ) -> TraceReport:
     """
-    Like `check_intervals`; return the faults, and what could not be judged.
+    Like `check_intervals`. Return the faults, and the unjudged intervals.
 
     Args:
         limit: how many faults to look for at most. A run is at fault once, with the job that shows it first.
@@ -125,7 +125,7 @@ def _jobs(log: object) -> Sequence[JobIntervals]:
 
 def _check_clocks(jobs: Sequence[JobIntervals], tolerance_ms: float) -> None:
     """
-    Refuse a log that shows its clocks to be further apart than the tolerance.
+    Refuse a log whose clocks differ by more than the tolerance.
 
     Raises:
         InvalidTraceError: a job began before its enqueue was called; with the tolerance that it takes.
@@ -176,7 +176,7 @@ def _within(
     jobs: Sequence[JobIntervals], tolerance_ms: float, at_fault: Collection[tuple[int, int | None]]
 ) -> Iterator[str]:
     """
-    Yield what is not judged because of a tolerance.
+    Yield the intervals left unjudged because of a tolerance.
 
     Args:
         at_fault: the runs that break a rule by more.

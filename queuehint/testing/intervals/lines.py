@@ -28,7 +28,7 @@ _NOT_BEGUN = "ends of runs whose beginning is missing"
 @attrs.frozen(kw_only=True)
 class IntervalLog:
     """
-    A log of intervals as it was read.
+    A log of intervals as read.
 
     Args:
         jobs: each job once, as `check_intervals` takes them.
@@ -91,7 +91,7 @@ class IntervalReader:
         self._skipped: Counter[str] = Counter()
 
     def read_file(self, file: IO[bytes]) -> None:
-        """Like `read_lines`; of a line that is too long no more is read than is needed to say so."""
+        """Like `read_lines`. An overlong line is read no further than its error requires."""
         self.read_lines(iter(lambda: file.readline(LINE_BYTES_MAX + 1), b""))
 
     def read_lines(self, lines: Iterable[str | bytes]) -> None:
@@ -123,7 +123,7 @@ class IntervalReader:
 
     def log(self) -> IntervalLog:
         """
-        Return what was read.
+        Return the log read.
 
         Raises:
             InvalidTraceError: times of a job contradict one another; it says of which.
@@ -172,7 +172,7 @@ class IntervalReader:
             run.ended_ms = time_of({ended: pair[1]}, ended) if pair[1:] and pair[1] is not None else None
 
     def _describe(self, job_id: str, job: _Job, found: dict[str, Any]) -> None:
-        """Take in the place of a job, where a line has one."""
+        """Add the place of a job from a line that has one."""
         if "hint" in found or "claims" in found:
             claims = TraceReader().job(found).claims
             if job.claims is not None and job.claims != claims:
@@ -214,13 +214,13 @@ class IntervalReader:
 
 
 def _is_cut_off(line: str | bytes) -> bool:
-    """Return whether a line that is no JSON is what a killed process, or a full disk, left of one."""
+    """Return whether an invalid line is the truncated end of a log, after a kill or on a full disk."""
     text = line if isinstance(line, str) else line.decode("latin-1")
     return text.startswith("{") and not text.endswith("\n") and len(text) <= LINE_BYTES_MAX
 
 
 def _object(line: str | bytes) -> dict[str, Any] | None:
-    """Return the JSON object of a line; None of an empty one."""
+    """Return the JSON object of a line, None for an empty line."""
     if len(line) > LINE_BYTES_MAX:
         raise LineError(f"longer than {LINE_BYTES_MAX >> 20} MiB")
     if not line.strip():
@@ -235,7 +235,7 @@ def _object(line: str | bytes) -> dict[str, Any] | None:
 
 
 def _keep_first(job: _Job, name: str, at_ms: float) -> None:
-    """Keep a time of a job; of an enqueue that was called again, the first call and the first that returned."""
+    """Keep a time of a job. Of a repeated enqueue keep the first call and the first return."""
     known = getattr(job, f"{name}_ms")
     setattr(job, f"{name}_ms", at_ms if known is None else min(known, at_ms))
 

@@ -1,4 +1,4 @@
-"""A recorder for producers and handlers: their intervals, as JSON lines in a file that processes share."""
+"""A recorder of intervals for producers and handlers, as JSON lines in a file shared by processes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class IntervalRecorder:
         on_retry: OnRetry = "hold",
     ) -> Iterator[str]:
         """
-        Record the call that enqueues a job; the block makes it, and gives the job its id as an argument.
+        Record the call that enqueues a job in the block, with the id of the job as an argument.
 
         If the block raises, whether the job was taken is not known: then it accuses no other. An enqueue that is tried
         again is recorded with the same *job*.
@@ -109,7 +109,7 @@ class IntervalRecorder:
     @contextmanager
     def run(self, job: str) -> Iterator[None]:
         """
-        Record a run of a job: the block is what its handler does.
+        Record a run of a job. The block is the work of its handler.
 
         Args:
             job: its id, as `enqueue` gave it.
@@ -132,7 +132,7 @@ class IntervalRecorder:
 
     def canceled(self, job: str) -> None:
         """
-        Record that the queue has confirmed the end of a job that waits: it must not begin from now on.
+        Record that the queue has confirmed the end of a waiting job, which must not begin from now on.
 
         Args:
             job: its id, as `enqueue` gave it.
@@ -144,7 +144,7 @@ class IntervalRecorder:
         self._write({"stamp": "canceled", "job": job, "at": _Moment(self._clock).at_ms})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what another process needs to write the same file."""
+        """Return the arguments by which another process writes the same file."""
         return partial(IntervalRecorder, worker=self._worker, clock=self._clock), (self._path,)
 
     def _write(self, said: dict[str, Any]) -> None:
@@ -155,7 +155,7 @@ class IntervalRecorder:
 
 
 class _Moment:
-    """A time of the wall clock, and those after it by the monotonic clock."""
+    """A time of the wall clock, continued by the monotonic clock."""
 
     def __init__(self, clock: Clock | None) -> None:
         self._clock = clock
@@ -163,7 +163,7 @@ class _Moment:
         self._since_s = time.perf_counter()
 
     def later_ms(self) -> float:
-        """Return the time of now, never before the first one."""
+        """Return the current time, never before the first one."""
         if self._clock is not None:
             return max(self.at_ms, self._clock.now_ms())
         return round(self.at_ms + (time.perf_counter() - self._since_s) * 1000, 3)

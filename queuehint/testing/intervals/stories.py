@@ -1,4 +1,4 @@
-"""Stories of faults: a sentence, and a picture of the one or two jobs that show it."""
+"""Stories of faults: a sentence, and a picture of the one or two jobs involved."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def told(finding: Finding, log: Sequence[JobIntervals], tolerance_ms: float) -> 
 
 
 def _events(finding: Finding, job: JobIntervals, other: JobIntervals | None) -> tuple[list[TraceEvent], int]:
-    """Return the times of the jobs of a fault in order, and the position of the one that shows it."""
+    """Return the times of the jobs of a fault in order, and the position of the deciding one."""
     moments: list[tuple[float, int, TraceEvent]] = []
     shows: TraceEvent | None = None
     for each, wanted in ((other, finding.other_run), (job, finding.run)):
@@ -140,5 +140,5 @@ def _at(job: JobIntervals, other: JobIntervals) -> str:
 
 
 def _long(time_ms: float, word: str = "for") -> str:
-    """Return by how much at least a rule was broken; nothing if all that is certain is that it was."""
+    """Return the least certain duration of a fault, empty if only its existence is certain."""
     return f", {word} at least {round(time_ms, 3):.10g} ms" if time_ms > 0 else ""

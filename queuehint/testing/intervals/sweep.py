@@ -37,7 +37,7 @@ _BEGIN: Final = 2
 
 @attrs.frozen
 class Finding:
-    """A run that broke a rule, as positions in the log: of its job and of the job that it broke it to."""
+    """A run that broke a rule, as positions in the log: of its job and of the other job."""
 
     rule: Rule
     at_ms: float
@@ -53,7 +53,7 @@ class Finding:
 
 @attrs.define(eq=False)
 class _Turn:
-    """What one job, or one run of a job that yields, is held against."""
+    """The constraints on one job, or on one run of a job that yields its place."""
 
     job: int
     called_ms: float | None
@@ -71,7 +71,7 @@ class _Running:
 
 
 class Sweep:
-    """Goes through a log; ``findings`` yields at most one rule for each run."""
+    """A pass through a log. ``findings`` yields at most one rule for each run."""
 
     def __init__(self, log: Sequence[JobIntervals], tolerance_ms: float) -> None:
         self._log = log
@@ -86,7 +86,7 @@ class Sweep:
         self._held = 0
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what is certain, by the beginnings of the runs."""
+        """Yield the certain findings, by the beginnings of the runs."""
         for _, kind, item in self._times():
             if kind == _BEGIN:
                 assert isinstance(item, tuple)
@@ -138,7 +138,7 @@ class Sweep:
         return self._number
 
     def _judge(self, position: int, number: int, turn: _Turn | None, entry: _Running | None) -> Finding | None:
-        """Return the first rule that a run breaks; from now on it runs."""
+        """Return the first rule broken by a run, which counts as running from now on."""
         job = self._log[position]
         run = job.runs[number]
         found = self._judge_alone(position, number)
@@ -200,7 +200,7 @@ def _shared_ms(one: RunInterval, other: RunInterval) -> float:
 
 
 def turns_of(position: int, job: JobIntervals, tolerance_ms: float) -> dict[int, _Turn]:
-    """Return what is held against others, by the run at which it is judged itself."""
+    """Return the constraints on other jobs, by the run at which each is judged."""
     runs = job.runs
     if not runs:
         return {}

@@ -1,4 +1,4 @@
-"""Values of a log of intervals: the times of one job that its clients see."""
+"""Values of a log of intervals: the times of one job seen by its clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _check_pair(first: float, last: float | None, names: str) -> None:
 @attrs.frozen(kw_only=True)
 class RunInterval:
     """
-    One run of a job, as its handler saw it.
+    One run of a job, as seen by its handler.
 
     Args:
         began_ms: when its code began, by the clock of its machine.
@@ -64,7 +64,7 @@ class RunInterval:
 
     @property
     def least_ms(self) -> float:
-        """The earliest time at which it may have ended: of a run whose end was not seen, its beginning."""
+        """The earliest possible time of the end: of a run without a recorded end, its beginning."""
         return self.began_ms if self.ended_ms is None else self.ended_ms
 
 
@@ -100,7 +100,7 @@ def _run(value: object, number: int) -> RunInterval:
 @attrs.frozen(kw_only=True)
 class JobIntervals:
     """
-    The times of one job that its clients see, in ms of the wall clocks of their machines.
+    The times of one job seen by its clients, in ms of the wall clocks of their machines.
 
     Args:
         job: its id.

@@ -1,4 +1,4 @@
-"""The reference model: the rules as the simplest possible program; see `reference`."""
+"""The reference model: the rules as the simplest possible program. See `reference`."""
 
 from queuehint.testing.model.jobs import Actor
 from queuehint.testing.model.reference import ReferenceModel

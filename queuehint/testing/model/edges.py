@@ -25,7 +25,7 @@ def effect_of_end(
     edge: Dependency, on_failure: OnDependencyFailure, state: JobState
 ) -> Literal["drop", "wait", "cancel", "fail"]:
     """
-    Read the table of the documentation: what the end of a dependency does to the job that depends on it.
+    Return the effect of a dependency's end on its dependent, from the table of the documentation.
 
     >>> effect_of_end(Dependency("A"), "wait", JobState.FAILED)
     'wait'
@@ -46,7 +46,7 @@ def effect_of_end(
 
 
 def cause_of(job_id: str, state: JobState | None) -> str:
-    """Return why a job is canceled that depends on one that ended so."""
+    """Return the cause of the cancellation of a dependent, by the end of its dependency."""
     how = {FINISHED: "has finished", FAILED: "has failed", CANCELED: "was canceled", None: "has expired"}
     return f"dependency {job_id} {how[state]}"
 
@@ -57,7 +57,7 @@ class Edges(Moves):
     # --- at first ----------------------------------------------------------------------------------------------------
 
     def evaluate(self, job: Actor, coming: Collection[str] = ()) -> tuple[list[str], str | None]:
-        """Return what a job has to wait for, and the first of those it needs because of which it is canceled."""
+        """Return the open dependencies of a job, and the first needed one that cancels the job."""
         waits = []
         for edge, on_failure in job.needs.values():
             other = self.needed(job, edge.id)
@@ -77,12 +77,12 @@ class Edges(Moves):
         return waits, None
 
     def needed(self, job: Actor, job_id: str) -> Actor | None:
-        """Return the job of an id that another was told to depend on; one that has taken the id since is none."""
+        """Return the dependency of an id, if the id has not been taken by a later job."""
         other = self.find(job_id)
         return None if other is None or other.enqueued > job.enqueued else other
 
     def bind(self, job: Actor, coming: Collection[str] = ()) -> bool:
-        """Open the edges of a job; return False if it is canceled instead."""
+        """Open the edges of a job. Return False if the job is canceled instead."""
         waits, canceled_by = self.evaluate(job, coming)
         if canceled_by is None:
             job.waits.update(dict.fromkeys(waits, "need"))
@@ -126,7 +126,7 @@ class Edges(Moves):
         return self.give(job) if job.spec.task == SIGNAL_TASK else self.take_place(job)
 
     def end_because_of(self, job: Actor, dependency: Actor) -> None:
-        """Cancel a job because of the end of another, or let it fail, as its edge says."""
+        """Cancel a job after the end of a dependency, or let the job fail, by the policy of its edge."""
         if effect_of_end(*job.needs[dependency.id], dependency.state) == "fail":
             # It was never run, and waits for nothing any more: a redrive runs it at once.
             job.released = True
@@ -136,7 +136,7 @@ class Edges(Moves):
         return None
 
     def give(self, job: Actor) -> None:
-        """End a signal with its data, or a wait with those of its signal."""
+        """End a signal with its data, or a wait with the data of its signal."""
         edge = next(iter(job.needs), None)
         job.result = job.spec.arguments if edge is None else self.jobs[edge].result
         self.end(job, FINISHED)
@@ -144,7 +144,7 @@ class Edges(Moves):
     # --- when one comes back -----------------------------------------------------------------------------------------
 
     def revive_canceled_by(self, by: Actor) -> None:
-        """Bring back those that were canceled because of a job, in order of number, unless it is over once more."""
+        """Revive the jobs canceled because of a job, in order of number, unless that job has ended again."""
         for job in sorted(self.jobs.values(), key=lambda job: job.number):
             if by.is_over and by.state is not FINISHED:
                 return
@@ -173,7 +173,7 @@ class Edges(Moves):
     # --- children ----------------------------------------------------------------------------------------------------
 
     def await_children(self, job: Actor, outcome: Outcome) -> None:
-        """Suspend a running job until others are over; it fails if one is unknown, or waits for the parent in turn."""
+        """Suspend a running job until its children have ended. An unknown or circular child fails the job."""
         # Of one whose record has expired it is still known how it ended, as long as its id is kept.
         children = [(child_id, self.jobs.get(child_id)) for child_id in dict.fromkeys(outcome.children)]
         unfinished = [child_id for child_id, child in children if child is not None and not child.is_over]
@@ -195,7 +195,7 @@ class Edges(Moves):
         return job.waits.update(dict.fromkeys(unfinished, "child" if strict else "ignored child"))
 
     def await_again(self, job: Actor, awaited: list[str]) -> None:
-        """Suspend a running job until others are over, however they end, and run it again then, with what they say."""
+        """Suspend a running job until other jobs have ended, in any way, and run it again with their results."""
         job.attempts -= 1
         if not awaited:
             return self.put_back(job, None)
@@ -210,7 +210,7 @@ class Edges(Moves):
         return None
 
     def hold(self, job: Actor, job_id: str) -> None:
-        """Keep for a running job what another comes to."""
+        """Keep the result of a dependency for a running job."""
         job.needs.setdefault(job_id, (Dependency(job_id, "done"), "run"))
         job.released = False
         self.awaited.update(job.needs)

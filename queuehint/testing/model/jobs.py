@@ -45,7 +45,7 @@ DUE, LEASE, EXPIRY, PRUNE, _RESUME = TimerKind
 
 class Actor:
     """
-    One job as the model knows it.
+    One job of the model.
 
     ``seq`` is its place, 0 while it has none; ``number`` the order of enqueue, ``since`` that of its last redrive.
     ``inherited`` is the best level of those that have waited behind its place.
@@ -100,7 +100,7 @@ class Actor:
 
     @property
     def is_waiting(self) -> bool:
-        """It waits for its turn and for nothing else."""
+        """Whether the job waits for its turn and for nothing else."""
         return self.state is QUEUED and self.due is None
 
     @property
@@ -109,7 +109,7 @@ class Actor:
 
     @property
     def is_for_a_caller(self) -> bool:
-        """It belongs to its caller: only that one may start it, and it is canceled when the caller stops waiting."""
+        """Whether the job belongs to its caller, who alone may start it, and whose absence cancels it."""
         return self.spec.presence_ms is not None
 
     @property
@@ -118,12 +118,12 @@ class Actor:
 
     @property
     def can_run(self) -> bool:
-        """It may run some day: a dead job may be redriven while its record is kept."""
+        """Whether the job may run some day. A dead job may be redriven while its record is kept."""
         return self.state not in {FINISHED, CANCELED} and not self.gone
 
     @property
     def stands_for_key(self) -> bool:
-        """A further job of its key is this one, while it has the key."""
+        """Whether further jobs of its key are duplicates of this job, while it has the key."""
         return not self.ever_started or self.spec.policy.key_for_ms is not None
 
     def has_key(self, now_ms: int) -> bool:
@@ -134,7 +134,7 @@ class Actor:
 
 
 class Jobs:
-    """All jobs, those with a place, and the work to be done next."""
+    """All jobs, the jobs with a place, and the pending work."""
 
     def __init__(self, retention: Retention) -> None:
         self.retention = retention
@@ -166,11 +166,11 @@ class Jobs:
         """There were edges of other kinds than those of a key."""
 
     def ready(self) -> list[Actor]:
-        """R2: return the jobs that may start by the rules of places, in order of place."""
+        """R2: return the jobs allowed to start by the rules of places, in order of place."""
         return ready(self.placed)
 
     def find(self, job_id: str) -> Actor | None:
-        """Return a job whose record is kept and that is not hidden."""
+        """Return a visible job whose record is kept."""
         job = self.jobs.get(job_id)
         return None if job is None or job.gone else job
 
@@ -180,16 +180,16 @@ class Jobs:
         return job if job is not None and job.state is STARTED and job.token == token else None
 
     def newest(self, key: str | None) -> Actor | None:
-        """Return the newest job that has a key: unfinished, or over and within the time for which it keeps the key."""
+        """Return the newest job that has a key: unfinished, or ended within the time for which it keeps the key."""
         peers = [job for job in self.jobs.values() if job.spec.key == key is not None and job.has_key(self.now_ms)]
         return max(peers, key=lambda job: job.number, default=None)
 
     def is_needed(self, job: Actor) -> bool:
-        """Some job that may run yet depends on it."""
+        """Whether a job that may run depends on this one."""
         return job.id in self.awaited and any(other.depends_on(job.id) for other in self.jobs.values())
 
     def waits_for(self, job_ids: Iterable[str], target: str) -> bool:
-        """One of these is the target, or waits for it, through however many others."""
+        """Whether one of these jobs is the target, or waits for it, directly or not."""
         for job_id in job_ids:
             job = self.find(job_id)
             if job_id == target or (job is not None and not job.is_over and self.waits_for(job.waits, target)):

@@ -1,4 +1,4 @@
-"""Limits: on running and on unfinished jobs at a path, and on starts in a time."""
+"""Limits: concurrency and backlog of a path, and rates of starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Limits(Jobs):
     """Rate and concurrency limits of ready jobs, and limits of submissions."""
 
     def places(self, job: Actor, limit: Limit) -> set[Path]:
-        """Return at which places a job counts towards a limit on starts; of a task or a pool it is the root."""
+        """Return the places at which a job counts towards a limit on starts, the root for a task or a pool."""
         return self.places_of(job.spec, limit)
 
     def places_of(self, spec: JobSpec, limit: Limit) -> set[Path]:
@@ -41,7 +41,7 @@ class Limits(Jobs):
         return any(limit.holds_back and self.places(job, limit) for limit in self.limits.values())
 
     def count_started(self, limit: Limit) -> Counter[Path]:
-        """Return what the STARTED jobs cost that count towards a limit, by place."""
+        """Return the costs of the STARTED jobs under a limit, by place."""
         cost: Counter[Path] = Counter()
         for job in self.placed:
             if job.state is STARTED:
@@ -49,7 +49,7 @@ class Limits(Jobs):
         return cost
 
     def costs_max(self, spec: JobSpec) -> int:
-        """Return how much a job may cost that is ever to start under its limits."""
+        """Return the maximum cost of a job that can start under its limits."""
         limits = [limit for limit in self.limits.values() if limit.holds_back and self.places_of(spec, limit)]
         return min([limit.costs_max for limit in limits], default=spec.policy.cost)
 
@@ -59,7 +59,7 @@ class Limits(Jobs):
         return [job for job in (*self.jobs.values(), *hidden) if not job.is_over]
 
     def count_unfinished(self, path: Path | None, taken: Container[str] = ()) -> int:
-        """Return how many jobs are unfinished below a path, once a claim; all of them if there is none."""
+        """Return the number of unfinished jobs below a path, once a claim, or of all jobs without a path."""
         jobs = self.unfinished(taken)
         if path is None:
             return len(jobs)
@@ -77,26 +77,26 @@ class Limits(Jobs):
         return sum(is_at_or_below(path, limit.path) for path in paths)
 
     def tokens_of(self, bucket: tuple[Key, Path], limit: Limit) -> Fraction:
-        """Return what is in a bucket that holds a burst, and is refilled by a rate."""
+        """Return the tokens in a bucket, by its burst and its rate."""
         rate, burst = limit.rate, Fraction(limit.burst or 0)
         assert rate is not None
         left, as_of = self.tokens_left.get(bucket, (burst, self.now_ms))
         return min(burst, left + Fraction((self.now_ms - as_of) * rate[0], rate[1]))
 
     def starts_of(self, place: tuple[Key, Path], limit: Limit) -> list[tuple[int, int]]:
-        """Return the starts that a rate without a burst counts: those not longer ago than its time, in ms."""
+        """Return the starts counted by a rate without a burst, those within its period, in ms."""
         assert limit.rate is not None
         return [(at, cost) for at, cost in self.metered.get(place, []) if self.now_ms - at <= limit.rate[1]]
 
     def has_room(self, place: tuple[Key, Path], limit: Limit, cost: int) -> bool:
-        """Return whether a rate lets a job start: no window has more than its tokens, or its bucket has as many."""
+        """Return whether a rate lets a job start: no window exceeds its tokens, or its bucket has enough."""
         assert limit.rate is not None
         if limit.burst is not None:
             return self.tokens_of(place, limit) >= cost
         return sum(spent for _, spent in self.starts_of(place, limit)) + cost <= limit.rate[0]
 
     def set_limit(self, limit: Limit) -> bool:
-        """Put a limit in place of another; what was spent of a rate stays spent, in whole tokens."""
+        """Replace a limit. The spent part of a rate stays spent, in whole tokens."""
         key = limit.key
         old = self.limits.pop(key, limit.lifted)
         if limit.holds_back or limit.max_pending is not None:
@@ -110,7 +110,7 @@ class Limits(Jobs):
         return limit != old
 
     def carry_over(self, place: tuple[Key, Path], limit: Limit, old: Limit) -> None:
-        """Go on with what was spent of another rate: starts with their times, whole tokens of a bucket as of now."""
+        """Carry over the spent part of another rate: starts with their times, whole tokens of a bucket as of now."""
         assert old.rate is not None
         starts = self.starts_of(place, old)
         if old.burst is not None:

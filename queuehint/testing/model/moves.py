@@ -68,7 +68,7 @@ class Moves(Jobs, abc.ABC):
         self.placed.append(job)
 
     def last_above(self, job: Actor) -> str | None:
-        """Return the last job of a path at or above a claim of a job; None if there is none, or it is that job."""
+        """Return the last job of a path at or above a claim of a job, None if there is none or the job is the last."""
         lasts = [
             self.closed[path]
             for claim in job.claims
@@ -78,7 +78,7 @@ class Moves(Jobs, abc.ABC):
         return None if job.id in lasts or not lasts else lasts[0]
 
     def take_place(self, job: Actor) -> None:
-        """Place a job that waited for something else, or cancel it where another was the last job."""
+        """Place a job after another wait, or cancel the job on a path closed by a last job."""
         last = self.last_above(job)
         if last is None:
             self.place(job)
@@ -93,33 +93,33 @@ class Moves(Jobs, abc.ABC):
     # --- back to it --------------------------------------------------------------------------------------------------
 
     def stop(self, job: Actor) -> None:
-        """Take a job from its worker, which need not be told anything about it any more."""
+        """Take a job from its worker without a further notice to it."""
         job.unknown_task_count = 0
         job.alarms.pop(LEASE, None)
         self.told(job)
         job.worker = None
 
     def told(self, job: Actor) -> None:
-        """Its worker knows, or need not know any more, that it is to stop."""
+        """Record that its worker knows of the stop, or need not know any more."""
         if job.worker is not None and job.id in self.undelivered_cancellations.get(job.worker, ()):
             self.undelivered_cancellations[job.worker].remove(job.id)
 
     def put_back(self, job: Actor, again: int | None) -> None:
-        """Queue a job at the place it has kept; *again* is when it may start."""
+        """Queue a job at its kept place. *again* is its next start time."""
         self.stop(job)
         job.state, job.due = QUEUED, again
         if again is not None:
             job.alarms[DUE] = again
 
     def yield_place(self, job: Actor, again: int) -> None:
-        """Release the place of a job; it takes a new one when it is due."""
+        """Release the place of a job, which takes a new one at its due time."""
         self.stop(job)
         self.vacate(job)
         job.state, job.due = SCHEDULED, again
         job.alarms[DUE] = again
 
     def back_off(self, job: Actor, delay: int) -> None:
-        """Retry or snooze: the place is kept, for as long as may be, or given up, as the job's policy says."""
+        """Retry or snooze: the place is kept, kept for a bounded time, or released, by the job's policy."""
         policy = job.spec.policy
         again = self.now_ms + delay
         if policy.on_retry == "yield":
@@ -131,7 +131,7 @@ class Moves(Jobs, abc.ABC):
             job.alarms[DUE] = self.now_ms + min(delay, policy.max_hold_ms)
 
     def lose(self, job: Actor) -> None:
-        """Its worker is dead: that is no attempt, but too often is too often."""
+        """Count the loss of a dead worker, which is no attempt, up to the maximum of losses."""
         job.attempts -= 1
         job.losses += 1
         if job.losses >= job.spec.policy.max_losses:
@@ -140,7 +140,7 @@ class Moves(Jobs, abc.ABC):
             self.put_back(job, None)
 
     def begin_anew(self, job: Actor) -> None:
-        """Revive a job that is over: it counts as new, with a new number."""
+        """Revive an ended job as a new one, with a new number."""
         self.numbers += 1
         job.since = self.numbers
         job.attempts = job.losses = 0
@@ -167,19 +167,19 @@ class Moves(Jobs, abc.ABC):
         self.let_go(job)
 
     def tell(self, job: Actor) -> None:
-        """Queue the resolution of dependents of a job that is over, or whose record is gone."""
+        """Queue the resolution of dependents of an ended or deleted job."""
         waiting = [other for other in self.jobs.values() if job.id in other.waits]
         if waiting:
             self.agenda.append(partial(self.resolve, job, sorted(waiting, key=lambda other: other.since)))
 
     def let_go(self, job: Actor) -> None:
-        """Queue the end of the waits for signals that a job that is over, or whose record is gone, has left."""
+        """Queue the end of the waits for signals left by an ended or deleted job."""
         waits = [job_id for job_id in job.needs if job_id.startswith(WAIT_MARK)]
         if waits:
             self.agenda.append(partial(self.end_waits, waits))
 
     def end_waits(self, waits: list[str]) -> None:
-        """Cancel those of some waits that no job waits for any more."""
+        """Cancel the waits for signals without a waiting job."""
         for wait in [self.jobs[job_id] for job_id in waits if job_id in self.jobs]:
             if not wait.is_over and not self.is_needed(wait):
                 self.end(wait, CANCELED, "nobody waits for it")
@@ -198,7 +198,7 @@ class Moves(Jobs, abc.ABC):
         return by_state[job.state] if of_service is None else of_service
 
     def die(self, job: Actor, cause: str) -> None:
-        """FAILED: the path is freed, or held by the dead, or those behind are canceled, as its policy says."""
+        """Fail a job: its path is freed, held by the dead job, or its later jobs are canceled, by its policy."""
         on_dead, seq = job.spec.policy.on_dead, job.seq
         self.end(job, FAILED, cause, keep_place=on_dead != "continue")
         if on_dead == "cancel_behind" and takes_place(job.claims) and seq:
@@ -208,7 +208,7 @@ class Moves(Jobs, abc.ABC):
             self.agenda.append(partial(self.sweep, paths, self.numbers, cause, job, (seq, self.seqs)))
 
     def cancel(self, job: Actor, cause: str) -> None:
-        """CANCELED at once; one that runs is asked to stop, and its worker told."""
+        """Cancel a job at once, or request a running job to stop and notify its worker."""
         if job.state is not STARTED:
             self.end(job, CANCELED, cause)
         elif job.cancel is None:
@@ -226,7 +226,7 @@ class Moves(Jobs, abc.ABC):
         reached: set[str] | None = None,
     ) -> None:
         """
-        Cancel what was enqueued before a number at or below paths, by queue key and number.
+        Cancel the jobs enqueued before a number at or below paths, by queue key and number.
 
         Args:
             behind: only what stands behind this dead job, with a place in *seqs*; then its place is freed.
@@ -270,7 +270,7 @@ class Moves(Jobs, abc.ABC):
         self.let_go(job)
 
     def sweep_flow(self, flow: str, before: int, cause: str) -> None:
-        """Cancel what was enqueued before a number in a flow, the last first."""
+        """Cancel the jobs of a flow enqueued before a number, the last first."""
         for job in sorted(self.jobs.values(), key=lambda job: -job.number):
             if job.spec.flow == flow and not job.is_over and job.since < before:
                 self.cancel(job, cause)

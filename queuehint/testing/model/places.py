@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 
 def is_at_or_below(path: Path, other: Path) -> bool:
-    """*path* begins with *other*: ``("doc", "intro")`` is below ``("doc",)``, and everything is below ``()``."""
+    """Whether *path* begins with *other*: ``("doc", "intro")`` is below ``("doc",)``, and any path is below ``()``."""
     return path[: len(other)] == other
 
 
 def at_or_below(claims: Iterable[Claim], path: Path) -> bool:
-    """One of the claims is at *path* or below it."""
+    """Whether one of the claims is at *path* or below it."""
     return any(is_at_or_below(claim.path, path) for claim in claims)
 
 
 def clash(claims: Iterable[Claim], others: tuple[Claim, ...]) -> bool:
-    """Two jobs conflict: one path is a prefix of the other, and not both claims are shared."""
+    """Whether two jobs conflict: one path is a prefix of the other, and not both claims are shared."""
     return any(
         (is_at_or_below(one.path, other.path) or is_at_or_below(other.path, one.path))
         and "exclusive" in {one.mode, other.mode}
@@ -61,15 +61,15 @@ def takes_place(claims: tuple[Claim, ...]) -> bool:
 
 
 class HasPlace(Protocol):
-    """A job with a place: what it claims, and whether it waits for nothing but its turn."""
+    """A job with a place: its claims, and whether it waits for its turn alone."""
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """Its claims, exclusive or shared."""
+        """The claims of the job, exclusive or shared."""
 
     @property
     def is_waiting(self) -> bool:
-        """It is QUEUED and in no back-off: not running, and not dead."""
+        """Whether the job is QUEUED and in no back-off, neither running nor dead."""
 
 
 @attrs.frozen
@@ -86,7 +86,7 @@ Job = TypeVar("Job", bound=HasPlace)
 
 def ready(placed: Sequence[Job]) -> list[Job]:
     """
-    R2: those that wait and have no job in conflict before them.
+    R2: the waiting jobs without an earlier conflict.
 
     Args:
         placed: all jobs with a place, in order of place: waiting, running, in back-off, or dead and holding it.
@@ -101,7 +101,7 @@ def ready(placed: Sequence[Job]) -> list[Job]:
 
 
 def can_start(claim: Claim, running: Iterable[HasPlace]) -> bool:
-    """R1 asked of a claim: nothing that runs conflicts with it."""
+    """R1 of a claim: no running job conflicts with it."""
     return not any(clash(job.claims, (claim,)) for job in running)
 
 
@@ -112,7 +112,7 @@ _shapes: dict[tuple[Claim, ...], tuple[Claim, ...]] = {}
 
 
 def shape(claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
-    """Return the one object that stands for equal claims; it lives for ever, so that its `id` is its own."""
+    """Return the canonical object of equal claims, which lives for ever, so that its `id` is unique."""
     return _shapes.setdefault(claims, claims)
 
 

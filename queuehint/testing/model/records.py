@@ -1,4 +1,4 @@
-"""Records: commands of operators on jobs, and queries of jobs, flows and edges."""
+"""Records: operators' changes of jobs, and queries of jobs, flows and edges."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Records(Work):
         return job_id in self.jobs and not self.jobs[job_id].is_over
 
     def with_awaited(self, ids: Iterable[str]) -> set[str]:
-        """Return some jobs, and those that they wait for, directly or not."""
+        """Return some jobs, and their direct and indirect dependencies."""
         found: set[str] = set()
         todo = list(ids)
         for job_id in todo:
@@ -167,7 +167,7 @@ class Records(Work):
         return op.Judged(tuple([(op.Verdict.DONE, self.jobs[job_id].state) for job_id in operation.ids]), more=False)
 
     def waits_again(self, job: Actor, ids: tuple[str, ...]) -> list[str] | None:
-        """Return what a job waits for when it is run again together with others; None if it cannot be."""
+        """Return the open dependencies of a job that is rerun together with others, None if it cannot be rerun."""
         if not job.is_over or job.is_for_a_caller or job.spec.task == SIGNAL_TASK or self.last_above(job) is not None:
             return None
         counting = [other for other in self.jobs.values() if other.depends_on(job.id) and not other.is_over]
@@ -179,7 +179,7 @@ class Records(Work):
         return None if canceled_by is not None else [*[each for each in needs if each in ids], *waits]
 
     def make_due(self, ids: tuple[str, ...]) -> op.Judged:
-        """Let what waits for a time wait until now."""
+        """End the waits for a time now."""
         refused: Verdicts = []
         made: dict[int, Actor] = {}
         for at, job_id in enumerate(ids):
@@ -215,7 +215,7 @@ class Records(Work):
         return op.Judged(tuple(verdicts), more=False)
 
     def amend(self, operation: op.Amend, reply: op.Noted | None) -> op.Noted:
-        """Change a record; the model counts no versions, and takes 0 for one that is not that of the record."""
+        """Change a record. The model counts no versions, and takes 0 for a stale one."""
         job = self.find(operation.spec.id)
         if job is None or not operation.version:
             return op.Noted(op.Verdict.UNKNOWN if job is None else op.Verdict.STALE)
@@ -257,13 +257,13 @@ class Records(Work):
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def listed(self, wanted: RecordFilter, *, newest_first: bool = False, by_time: bool = False) -> list[str]:
-        """Return the ids of what passes a filter, in order, by looking at every record."""
+        """Return the ids of the records that pass a filter, in order, by a full scan."""
         return [job.id for _, job in self.found(wanted, newest_first=newest_first, by_time=by_time)]
 
     def found(
         self, wanted: RecordFilter, *, newest_first: bool = False, by_time: bool = False
     ) -> list[tuple[op.Position, Actor]]:
-        """Return what passes a filter, each with its place, in order, by looking at every record."""
+        """Return the records that pass a filter, each with its place, in order, by a full scan."""
         places = []
         for job in self.jobs.values():
             keys = [
@@ -290,7 +290,7 @@ class Records(Work):
         return [job for job in self.jobs.values() if job.spec.flow == flow and not job.gone]
 
     def check_page(self, question: op.List, reply: op.Page) -> op.Page:
-        """A page shows what passes a filter between two places, all of it and in order."""
+        """A page lists all records that pass a filter between two places, in order."""
         first, last, newest_first = question.after, reply.after, question.newest_first
         expected = [
             job.id
@@ -336,7 +336,7 @@ class Records(Work):
         return self.edge_stats()
 
     def check_chain(self, question: op.Why, reply: op.Chain) -> op.Chain:
-        """Each reason of a chain names the job of the next one, none twice; only the last may be stuck."""
+        """Each reason of a chain names the job of the next one, without repeats. Only the last may be stalled."""
         if question.path is not None:
             assert reply.reasons == ()
             assert reply.at_path is not None
@@ -356,7 +356,7 @@ class Records(Work):
 
     def check_path(self, path: Path, limit: int, reply: op.PathReasons) -> None:
         """
-        Of the jobs that wait at a path the first and the last by number are told, and what is in their way.
+        The reply names the first and the last waiting jobs of a path by number, and their blockers.
 
         Judged where a store looks at all claims there.
         """
@@ -391,7 +391,7 @@ class Records(Work):
         assert reply.more_ahead == 0 or len(ids) == 10
 
     def check_reason(self, job: Actor, reply: Reason) -> None:
-        """A job that waits for others names ten of them, the dead ones if there are any."""
+        """A waiting job's reason names ten of its blockers, the dead ones if there are any."""
         assert (reply.job_id, reply.state) == (job.id, job.state), f"{job} is told to be {reply}"
         if job.state is DEFERRED:
             waits = sorted(job.waits)

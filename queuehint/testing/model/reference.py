@@ -84,11 +84,11 @@ class ReferenceModel(Refusals):
         """The jobs that the last cancellation by path canceled or asked to stop."""
 
     def knows(self, operation: op.Operation[Any]) -> bool:
-        """Return whether `follow` can judge what an operation is answered."""
+        """Return whether `follow` can judge the reply to an operation."""
         return isinstance(operation, (op.Exchange, op.Tick)) or type(operation) in _NAMES
 
     def can_dequeue(self, claim: Claim) -> bool:
-        """R1 asked of a claim: nothing that runs conflicts with it."""
+        """R1 of a claim: no running job conflicts with it."""
         return can_start(claim, [job for job in self.placed if job.state is STARTED])
 
     def next_ms(self) -> int | None:
@@ -102,7 +102,7 @@ class ReferenceModel(Refusals):
         self, operation: op.Operation[Reply], reply: Reply, *, now_ms: int | None = None, cut: bool = False
     ) -> None:
         """
-        Do what an operation asks, and assert that its reply is right.
+        Apply an operation, and assert that its reply is right.
 
         Args:
             now_ms: the time of the operation, if it is another than before.
@@ -125,7 +125,7 @@ class ReferenceModel(Refusals):
 
     def apply(self, operation: op.Operation[Reply], now_ms: int | None = None) -> Reply:
         """
-        Do what an operation asks, and return a reply that the rules allow.
+        Apply an operation, and return a reply that the rules allow.
 
         Raises:
             ValueError: the operation must be refused; with which error the message says.
@@ -143,7 +143,7 @@ class ReferenceModel(Refusals):
             self.now_ms = max(self.now_ms, now_ms)
 
     def _answer(self, operation: Any, reply: Any, *, cut: bool) -> Any:
-        """Return what must be answered, given the *reply* of the queue where the rules leave a choice."""
+        """Return the required reply, by the *reply* of the queue where the rules leave a choice."""
         if isinstance(operation, op.Exchange):
             answer: Any = self.exchange(operation, reply, cut=cut)
         elif isinstance(operation, op.Tick):
@@ -161,7 +161,7 @@ class ReferenceModel(Refusals):
     # --- housekeeping and operators ----------------------------------------------------------------------------------
 
     def tick(self, operation: op.Tick, reply: op.Ticked | None, *, cut: bool) -> op.Ticked:
-        """Do what is due, and say when something is due next."""
+        """Apply due work, and return the next due time."""
         self.catch_up()
         next_ms = self.next_ms()
         unknown = self.look_ms is None and any(limit.holds_back for limit in self.limits.values())
@@ -172,7 +172,7 @@ class ReferenceModel(Refusals):
         return op.Ticked(more=False, next_ms=next_ms)
 
     def cancel_path(self, operation: op.CancelPath, reply: op.SweptPath | None) -> op.SweptPath:
-        """Cancel what is at or below a path and was enqueued before, and count it."""
+        """Cancel and count the jobs at or below a path that were enqueued before."""
         self.numbers += 1
         cause = operation.reason or "canceled"
         self.reached = set()
@@ -184,7 +184,7 @@ class ReferenceModel(Refusals):
         return op.SweptPath(more=False, reached=min(reply.reached, len(self.reached)), number=self.numbers)
 
     def cancel_flow(self, operation: op.CancelFlow, reply: op.Swept | None) -> op.Swept:
-        """Cancel what is of a flow and was enqueued before."""
+        """Cancel the jobs of a flow that were enqueued before."""
         self.numbers += 1
         cause = operation.reason or "canceled"
         self.agenda.append(partial(self.sweep_flow, operation.flow, self.numbers, cause))
@@ -192,7 +192,7 @@ class ReferenceModel(Refusals):
         return op.Swept(more=False)
 
     def pause(self, operation: op.Pause, reply: op.Marked | None) -> op.Marked:
-        """Pause what is selected, until it is resumed or until a time."""
+        """Pause the selected jobs, until a resume or until a time."""
         wanted = operation.filter
         until = None if operation.for_ms is None else self.now_ms + operation.for_ms
         changed = wanted not in self.paused or self.paused[wanted] != until
@@ -201,14 +201,14 @@ class ReferenceModel(Refusals):
         return op.Marked(changed, more=False)
 
     def resume(self, operation: op.Resume, reply: op.Marked | None) -> op.Marked:
-        """Let what is selected go on."""
+        """Resume the selected jobs."""
         changed = operation.filter in self.paused
         self.paused.pop(operation.filter, None)
         self.catch_up()
         return op.Marked(changed, more=False)
 
     def close(self, operation: op.Close, reply: op.Marked | None) -> op.Marked:
-        """Close what is below a path, or let it go on."""
+        """Close a path, or reopen it."""
         changed = (operation.path in self.closed) == operation.reopen
         if operation.reopen:
             self.closed.pop(operation.path, None)
@@ -224,7 +224,7 @@ class ReferenceModel(Refusals):
         return op.Marked(changed, more=False)
 
     def weigh(self, operation: op.Weigh, reply: op.Marked | None) -> op.Marked:
-        """Set the weight of a user; the rules leave turns to the backend."""
+        """Set the weight of a user. The rules leave turns to the backend."""
         changed = self.weights.get(operation.user, 1) != operation.weight
         self.weights[operation.user] = operation.weight
         self.catch_up()

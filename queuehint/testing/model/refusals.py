@@ -1,4 +1,4 @@
-"""Refusals: which error each invalid operation raises; a refused operation changes nothing."""
+"""Refusals: the error of each invalid operation, which has no effect."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 class Refusals(Records):
-    """Refusals: which error an operation must raise."""
+    """The errors of refused operations."""
 
     def refuses(self, operation: Any) -> type[QueueHintError] | None:
-        """Return the error an operation must be refused with, None if it must be done."""
+        """Return the error of a refused operation, None for a valid one."""
         if isinstance(operation, op.Enqueue):
             return refuses_by_itself(operation) or self._refuses_here(operation)
         if isinstance(operation, op.Exchange):
@@ -57,7 +57,7 @@ class Refusals(Records):
         return None
 
     def _refuses_here(self, operation: op.Enqueue) -> type[QueueHintError] | None:
-        """Return the error that existing jobs require, None without one."""
+        """Return the error required by existing jobs, None without one."""
         if operation.parent is not None and self.held(*operation.parent) is None:
             return LeaseLostError
         start = self.starts.get(f"{START_MARK}{operation.staged}")
@@ -102,7 +102,7 @@ class Refusals(Records):
         return QueueFullError if closing is None and self._leaves_too_many(operation) else None
 
     def _is_other_flow(self, operation: op.Enqueue, flow: str) -> bool:
-        """A flow is there, and not with these jobs; parts of it may be fewer."""
+        """Whether a flow exists with other jobs. A subset of its parts is no other flow."""
         there = self.of_flow(flow)
         known = [self.existing(spec.id, operation.staged) for spec in operation.jobs]
         kept = sum(job is not None and not job.gone for job in known)
@@ -118,7 +118,7 @@ class Refusals(Records):
         return is_younger and self.now_ms < other.alarms[EXPIRY] - op.STAGED_KEPT_MS + op.STAGED_FRESH_MS
 
     def _refuses_commit(self, operation: op.Commit) -> type[QueueHintError] | None:
-        """Return the error that a commit must be refused with: there are no such parts, or its flow is there."""
+        """Return the error of a refused commit: its parts are unknown, or its flow exists."""
         start_id = START_MARK + operation.staged
         if start_id not in self.starts:
             return FlowNotFoundError

@@ -1,5 +1,5 @@
 """
-Rules of starts: what pauses and limits forbid, computed from the operations that set them and from the starts alone.
+Rules of starts: pauses and limits, computed from the operations that set them and from the starts alone.
 
 The plainest form of each rule: every start looks at all pauses and counts all running jobs. Where a rule leaves room,
 as for the tokens left in a bucket of a changed limit, the lenient reading is checked.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class StartRules:
-    """Pauses and limits in force; a pause by its filter with its end, None for none, a limit by its key."""
+    """Pauses in force by filter, each with its end or None, and limits by key."""
 
     def __init__(self) -> None:
         self.pauses: dict[RecordFilter, int | None] = {}
@@ -34,7 +34,7 @@ class StartRules:
         """When jobs were started under a rate without a burst."""
 
     def see(self, operation: op.Operation[Any], now_ms: int) -> None:
-        """Take in an operation that was accepted, before its starts are checked."""
+        """Record an accepted operation, before the check of its starts."""
         match operation:
             case op.Pause(wanted, for_ms):
                 self.pauses[wanted] = None if for_ms is None else now_ms + for_ms
@@ -46,7 +46,7 @@ class StartRules:
                 pass
 
     def check_pauses(self, in_force: Iterable[RecordFilter], now_ms: int) -> None:
-        """Assert that the pauses in force are those that were set and have not ended; none is due to end."""
+        """Assert that the pauses in force are the active ones, none of them past its end."""
         wanted = {what for what, until_ms in self.pauses.items() if until_ms is None or until_ms > now_ms}
         found = set(in_force)
         assert found <= wanted, f"the pauses of {found - wanted} have ended, and the store still holds jobs back"
@@ -88,7 +88,7 @@ class StartRules:
                 )
 
     def _take(self, place: tuple[Key, Path], limit: Limit, cost: int, now_ms: int) -> bool:
-        """Count a start under a rate; return whether it had room."""
+        """Count a start under a rate. Return whether the rate had room."""
         assert limit.rate is not None
         tokens, per_ms = limit.rate
         if limit.burst is None:
@@ -101,7 +101,7 @@ class StartRules:
         return spent <= (limit.burst - cost) * per_ms
 
     def check_room(self, operation: op.Enqueue, created: Iterable[JobSpec], unfinished: Iterable[JobSpec]) -> None:
-        """Assert that no more jobs are unfinished than may be, where an accepted submission has made one."""
+        """Assert that the unfinished jobs stay within their limits after an accepted submission."""
         if operation.staged is not None:
             return
         bounds = [limit for limit in self.limits.values() if limit.max_pending is not None]
@@ -131,7 +131,7 @@ def is_selected(spec: JobSpec, wanted: RecordFilter) -> bool:
 
 
 def counted_at(spec: JobSpec, limit: Limit) -> set[Path]:
-    """Return at which places a job counts towards a limit on starts; of a task or a pool it is the root."""
+    """Return the places at which a job counts towards a limit on starts, the root for a task or a pool."""
     return set(pending_at(spec, limit)) if limit.path is not None or limit.selection is not None else set()
 
 

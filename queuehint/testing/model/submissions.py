@@ -25,7 +25,7 @@ class Submissions(Times):
     """Ready is foretold exactly: no claim so far was shared."""
 
     def existing(self, job_id: str, staged: str | None) -> Actor | None:
-        """Return the job that has an id, if it is visible to an enqueue."""
+        """Return the job of an id, if it is visible to an enqueue."""
         hidden = self.hidden.get(job_id)
         if hidden is not None and staged is not None and hidden.part == START_MARK + staged:
             return hidden
@@ -79,7 +79,7 @@ class Submissions(Times):
         token: int | None,
         parent: tuple[str, int] | None,
     ) -> op.EnqueuedJob:
-        """Find the job that is asked for, or make it."""
+        """Find the submitted job, or make it."""
         job = self.existing(spec.id, staged)
         newest = self.newest(spec.key)
         created = False
@@ -99,7 +99,7 @@ class Submissions(Times):
         return op.EnqueuedJob(job.id, job.number, job.state, created, presence_token)
 
     def admit(self, spec: JobSpec, after: Actor | None, coming: Collection[str], token: int | None) -> Actor:
-        """Admit a new job; *after* is the one of its key that it waits for, *token* that of its caller."""
+        """Admit a new job. *after* is the job of its key that it waits for, *token* its caller's token."""
         self.numbers += 1
         job = self.jobs[spec.id] = Actor(spec, self.numbers)
         job.enqueued = self.now_ms
@@ -116,19 +116,19 @@ class Submissions(Times):
         return job
 
     def begin_or_give(self, job: Actor) -> None:
-        """Move a new job on; a signal, or a wait for one that was given, is over at once."""
+        """Move a new job on. A signal ends at once, as does a wait for a given one."""
         if job.spec.task == SIGNAL_TASK and not job.waits:
             self.give(job)
         else:
             self.begin(job)
 
     def new_token(self, token: int | None) -> int:
-        """Return a *token* of the queue if it is greater than all before, as each must be; else one that is."""
+        """Return a *token* of the queue if it is greater than all before, as required, else a greater one."""
         self.tokens = token if token is not None and token > self.tokens else self.tokens + 1
         return self.tokens
 
     def replace(self, job: Actor, spec: JobSpec) -> None:
-        """Replace a job that was never started; the new one keeps the place if its claims are the same."""
+        """Replace a job that was never started. The new job keeps the place if its claims are the same."""
         if spec.claims != job.spec.claims:
             self.vacate(job)
         job.set_spec(spec)
@@ -148,7 +148,7 @@ class Submissions(Times):
         start.alarms[EXPIRY] = self.now_ms + op.STAGED_KEPT_MS
 
     def see_order(self, part: list[Actor]) -> None:
-        """Note of the jobs of a part whether one there depends on a later one: a portion names none of them then."""
+        """Record whether a job of a part depends on a later one, so that a portion names none of them."""
         places = {job.spec.id: job.number for job in part}
         in_order = all(places.get(edge.id, 0) < job.number for job in part for edge in job.spec.depends_on)
         for job in part:
@@ -166,7 +166,7 @@ class Submissions(Times):
         return op.Marked(job is not None, more=False)
 
     def portion_for(self, operation: op.Depend) -> Actor | None:
-        """Return the job that a portion of dependencies is for, None if it is not to be added."""
+        """Return the job of a portion of dependencies, None if the portion is refused."""
         job = self.hidden.get(operation.job_id)
         if job is None or job.part != START_MARK + operation.staged or operation.portion != job.portions + 1:
             return None
@@ -201,7 +201,7 @@ class Submissions(Times):
         return op.Marked(start is not None, more=False)
 
     def set_timeout(self, flow: str, timeout_ms: int | None) -> None:
-        """Let a new flow time out, or never; an earlier one of its id has no timeout any more."""
+        """Set the timeout of a new flow, and drop that of an earlier flow of its id."""
         deadline_id = DEADLINE_MARK + flow
         if timeout_ms is None:
             self.starts.pop(deadline_id, None)

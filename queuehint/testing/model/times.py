@@ -19,7 +19,7 @@ class Times(Edges):
     """Effects of time: due times, expiry of leases and of records."""
 
     def next_alarm(self) -> tuple[int, TimerKind, int, Actor] | None:
-        """Return the first timer: its time, its kind, the job's number and the job; ties by kind, then by number."""
+        """Return the first timer: its time, its kind, the job's number and the job, ties by kind, then by number."""
         return min(
             (
                 (at, kind, job.number, job)
@@ -31,7 +31,7 @@ class Times(Edges):
         )
 
     def catch_up(self) -> None:
-        """Do what follows: what is on the agenda first in first out, then what is due, each with its own agenda."""
+        """Apply follow-up work first in first out, then due timers, each with its own follow-up work."""
         while True:
             while self.agenda:
                 self.agenda.popleft()()
@@ -43,7 +43,7 @@ class Times(Edges):
             del self.paused[wanted]
 
     def fire_timer(self, kind: TimerKind, job: Actor) -> None:
-        """Do what is due."""
+        """Apply a due timer."""
         del job.alarms[kind]
         if job.id.startswith(DEADLINE_MARK):
             self.time_out(job)
@@ -68,7 +68,7 @@ class Times(Edges):
             self.take_place(job)
 
     def time_out(self, deadline: Actor) -> None:
-        """Cancel what is unfinished of a flow."""
+        """Cancel the unfinished jobs of a flow."""
         del self.starts[deadline.id]
         self.numbers += 1
         flow = deadline.id.removeprefix(DEADLINE_MARK)
@@ -92,7 +92,7 @@ class Times(Edges):
             self.lose(job)
 
     def prune(self, job: Actor) -> None:
-        """Drop a record, later if its result is needed still; and later its id."""
+        """Drop a record, later if its result is still needed, and later its id."""
         if job.state is FINISHED and not job.gone and self.is_needed(job):
             kept = min(max(self.kept_ms(job), PINNED_LOOK_MIN_MS), PINNED_LOOK_MAX_MS)
             job.alarms[PRUNE] = self.now_ms + kept

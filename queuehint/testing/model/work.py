@@ -50,7 +50,7 @@ class Work(Submissions, Limits):
     # --- the end of an attempt ---------------------------------------------------------------------------------------
 
     def settle(self, outcome: Outcome, release: str) -> op.Verdict:
-        """Do what becomes of a job whose worker reports; without its newest grant a worker changes nothing."""
+        """Settle a job. A worker without the newest grant changes nothing."""
         job = self.held(outcome.job_id, outcome.token)
         if job is None:
             return op.Verdict.LOST
@@ -146,7 +146,7 @@ class Work(Submissions, Limits):
         )
 
     def choose(self, operation: op.Exchange) -> list[Grant]:
-        """Grant the most urgent jobs: one choice of those that the rules allow."""
+        """Grant the most urgent jobs, one of the choices that the rules allow."""
         grants: list[Grant] = []
         while len(grants) < operation.limit:
             for job in sorted(self.offered(operation), key=lambda job: (not job.refused_by, self.urgency(job))):
@@ -162,7 +162,7 @@ class Work(Submissions, Limits):
         return grants
 
     def check_grant(self, reply: Grant, operation: op.Exchange, *, cut: bool) -> Grant:
-        """Start a job that was granted; assert that the rules allow it."""
+        """Start a granted job, and assert that the rules allow it."""
         job = self.jobs.get(reply.spec.id)
         assert job is not None, f"{reply.spec.id} was started and is not there"
         assert job.state is not STARTED, f"{job.id} was started while it runs by token {job.token}"
@@ -205,7 +205,7 @@ class Work(Submissions, Limits):
             assert not left, f"{left} could have been granted"
 
     def urgency(self, job: Actor) -> tuple[bool, int, int]:
-        """Critical jobs first, first in first out; then by the time of enqueue, with a head start for each level."""
+        """The order of urgency: critical jobs first in first out, then by time of enqueue with a head start a level."""
         return self.urgency_at(job, job.spec.priority if self.level_of is None else self.level_of(job.id))
 
     def urgency_at(self, job: Actor, level: int) -> tuple[bool, int, int]:
@@ -213,7 +213,7 @@ class Work(Submissions, Limits):
         return (not critical, 0 if critical else job.enqueued - HEAD_START_MS * (level - 1), job.number)
 
     def may_precede(self, job: Actor, other: Actor) -> bool:
-        """A better level that jobs behind it have handed on may let a job come before another."""
+        """Whether a level inherited from later jobs lets a job come before another."""
         if self.level_of is not None:
             return False
         self.inherit_priorities()
@@ -226,7 +226,7 @@ class Work(Submissions, Limits):
 
     def inherit_priorities(self) -> None:
         """
-        Raise all that have places to the levels of those behind; what was handed on stays when that one has left.
+        Raise all jobs with a place to the levels of later jobs. An inherited level outlasts its origin.
 
         Behind a job are those that conflict with it, and those that wait behind it for one and the same job: a queue
         may keep both in one line, where the first has to move before the second can.
@@ -263,13 +263,13 @@ class Work(Submissions, Limits):
         return op.Renewed(tuple(verdicts), more=False)
 
     def post(self, operation: op.Post, reply: op.Posted | None) -> op.Posted:
-        """Take each note as if it came alone."""
+        """Apply each note as if it came alone."""
         steps: list[tuple[int, bytes | None]] = []
         verdicts = tuple([self.take_note(note, steps) for note in operation.notes])
         return op.Posted(verdicts, tuple(steps))
 
     def take_note(self, note: op.Note, steps: list[tuple[int, bytes | None]]) -> op.Verdict:
-        """Only the holder of a job writes to it, but for log lines, which any client may add."""
+        """Apply a note of the holder of a job, or a log line of any client."""
         if note.token is None:
             return op.Verdict.DONE if self.find(note.job_id) is not None else op.Verdict.UNKNOWN
         job = self.held(note.job_id, note.token)

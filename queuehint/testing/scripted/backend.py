@@ -1,4 +1,4 @@
-"""`ScriptedBackend`: a store without jobs, whose replies and errors a test writes down."""
+"""`ScriptedBackend`: a store without jobs, with the replies and errors set by a test."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ScriptedBackend(Backend):
 
     @property
     def left(self) -> int:
-        """How many answers are left; 0 of a function."""
+        """The number of replies left, 0 for a function."""
         return len(self._answers)
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:
@@ -101,14 +101,14 @@ class ScriptedBackend(Backend):
     def adopt(
         self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
     ) -> Callable[[], None]:
-        """Renew nothing; return what does nothing."""
+        """Renew nothing. Return a function without effect."""
         return lambda: None
 
     async def close(self) -> None:
-        """Do nothing: calls are answered as before."""
+        """Do nothing. Later calls are answered."""
 
     def close_sync(self) -> None:
-        """Do nothing: calls are answered as before."""
+        """Do nothing. Later calls are answered."""
 
     @property
     def is_local(self) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def find_world(name: str) -> Callable[[int], object]:
     """
-    Return what plays a seed of a world.
+    Return the function that plays a seed of a world.
 
     Args:
         name: ``module:function``, a function without parameters that calls `simulate`.
@@ -58,7 +58,7 @@ def find_world(name: str) -> Callable[[int], object]:
 
 
 def play_seeds(play: Callable[[int], object], seed: int, seeds: int) -> SimulationError | str:
-    """Play seeds one after the other; return what is to be said, or the error of the first that fails."""
+    """Play seeds one after the other. Return the report, or the error of the first failing seed."""
     attempts = hit = 0
     for each in range(seed, seed + seeds):
         try:
@@ -73,7 +73,7 @@ def play_seeds(play: Callable[[int], object], seed: int, seeds: int) -> Simulati
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play what the command line says; return 1 if a promise was broken."""
+    """Play the seeds of a command line. Return 1 if a promise was broken."""
     parser = argparse.ArgumentParser(
         prog="python -m queuehint.testing.simulation", description="Play seeds of a world."
     )

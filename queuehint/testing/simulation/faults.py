@@ -46,7 +46,7 @@ PLANS = ("none", "crashes", "wire", "chaos")
 @attrs.frozen(kw_only=True)
 class FaultPlan:
     """
-    Which faults a simulation has, and how often: probabilities from 0 to 1 for each request that a client sends.
+    The faults of a simulation, as probabilities from 0 to 1 for each request of a client.
 
     Args:
         lose_request: it never arrives; its sender waits in vain and sends it again.
@@ -110,7 +110,7 @@ class FaultPlan:
 
     @classmethod
     def none(cls) -> FaultPlan:
-        """Return a plan by which nothing goes wrong; what happens first is still a matter of chance."""
+        """Return a plan without faults, whose order of events is still random."""
         return cls()
 
     @classmethod
@@ -153,7 +153,7 @@ class FaultPlan:
     @classmethod
     def read(cls, value: object) -> FaultPlan:
         """
-        Return a plan that is given as such or by its name.
+        Return a plan, given as such or by its name.
 
         Raises:
             InvalidJobError, InvalidJobTypeError: it is none.
@@ -168,13 +168,13 @@ class FaultPlan:
 
 
 def check_seed(seed: object, *, steps: object = 1) -> None:
-    """Check a seed, any whole number of 64 bits, and how many steps it is played for."""
+    """Check a seed, any whole number of 64 bits, and its number of steps."""
     check_int(seed, parameter="seed", least=-(1 << 63), most=(1 << 63) - 1)
     check_int(steps, parameter="steps", least=1, most=10**9)
 
 
 class Fault(NamedTuple):
-    """A fault that occurred: its process, and the number of the request after which."""
+    """A fault that occurred: its process, and the number of the preceding request."""
 
     kind: str
     sender: str
@@ -202,7 +202,7 @@ class FaultSchedule:
 
 
 class RequestFaults:
-    """Faults of one request; all are drawn in any case, so that leaving one out changes no other."""
+    """Faults of one request, all drawn unconditionally, so that the removal of one changes no other."""
 
     def __init__(self, schedule: FaultSchedule, sender: str, request: int, random: Random) -> None:
         self._schedule = schedule
@@ -215,7 +215,7 @@ class RequestFaults:
         """How much of each there is, from 0 to below 1."""
 
     def has(self, kind: str) -> bool:
-        """Return whether a fault happens, and note it if it does."""
+        """Return whether a fault happens, and record a happening one."""
         schedule = self._schedule
         if self._rolls[kind] >= getattr(schedule.plan, kind):
             return False
@@ -227,7 +227,7 @@ class RequestFaults:
 
     @property
     def crash_after_ms(self) -> int:
-        """When a crash comes: 0 if before the request leaves."""
+        """The time of a crash, 0 before the request leaves."""
         third, within = divmod(3 * self.sizes["crash"], 1)
         return 0 if third == 0 else 1 + int(within * (QUICK_MS if third == 1 else CRASH_MAX_MS))
 

@@ -39,7 +39,7 @@ class LoopRenewal(Renewal):
             task.add_done_callback(_tell)
 
     def end(self) -> None:
-        """Stop; nothing is renewed any more."""
+        """Stop, and renew no more leases."""
         super().end()
         for task in self._tasks:
             task.cancel()
@@ -65,18 +65,18 @@ class LoopRenewal(Renewal):
 
 class LoopPresence(Presence):
     """
-    `Presence` past the network, at once: what it says decides nothing about jobs, so no fault has to befall it.
+    `Presence` past the network, at once: it has no effect on jobs, and so needs no faults.
 
     Host and process id are the same in each run. One that dies is known for a minute more, as a real one is.
     """
 
     def announce(self, now_s: float) -> None:
-        """Tell the store, in a callback of its own: what breaks a promise there is told by the loop."""
+        """Register with the store in a callback, from which the loop reports a broken promise."""
         self._state.announce_due_s = now_s + ANNOUNCE_EVERY_S
         asyncio.get_running_loop().call_soon(self._say, False)
 
     async def leave(self) -> None:
-        """Tell the store that the worker leaves."""
+        """Deregister the worker."""
         self._say(True)
 
     def _say(self, gone: bool) -> None:
@@ -98,7 +98,7 @@ class VirtualLoopWatch(LoopWatch):
 
 
 class LoopWorker(Worker):
-    """`Worker` whose leases are kept by tasks, with the name of the process that it runs in."""
+    """`Worker` whose leases are kept by tasks, with the name of its process."""
 
     renewal_class = LoopRenewal
     presence_class = LoopPresence
@@ -119,6 +119,6 @@ class LoopWorker(Worker):
 
 
 def _tell(task: asyncio.Task[None]) -> None:
-    """Raise the exception of a task in a callback, so that the loop reports it: the task is never awaited."""
+    """Raise the exception of a task in a callback, so that the loop reports the exception of an unawaited task."""
     if not task.cancelled():
         task.result()

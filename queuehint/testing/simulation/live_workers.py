@@ -21,7 +21,7 @@ STEADY_LEASE_MS, STEADY_DELAY_MS, STEADY_LOSS = 15_000, 5_000, 0.2
 
 
 def has_time(lease_ms: int, plan: FaultPlan) -> bool:
-    """Return whether a worker that lives renews its leases in time."""
+    """Return whether a live worker renews its leases in time."""
     return (
         lease_ms >= STEADY_LEASE_MS
         and plan.delay_ms <= STEADY_DELAY_MS
@@ -55,7 +55,7 @@ class Crew:
         self._stood_still.add(process)
 
     def excuse_all(self) -> None:
-        """Note that the store has lost steps, or that its clock was set."""
+        """Record that the store has lost steps, or that its clock was set."""
         self._is_upset = True
 
     def is_busy(self, process: Process) -> bool:
@@ -64,7 +64,7 @@ class Crew:
         return worker is None or bool(worker.running)
 
     def check(self, moves: Sequence[Move], operation: Operation[Any]) -> None:
-        """Assert what is promised, after a step of the store."""
+        """Assert the promises after a step of the store."""
         if self._is_upset:
             return
         if self._has_time:

@@ -27,7 +27,7 @@ PROCESS: ContextVar[Process | None] = ContextVar("queuehint_process", default=No
 
 
 class Process:
-    """A simulated process, a worker or a producer: its tasks run and die together."""
+    """A simulated process, a worker or a producer. Its tasks run and die together."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -36,28 +36,28 @@ class Process:
         self._parked: list[_Call] = []
 
     def kill(self) -> None:
-        """Kill it: none of its tasks runs any more."""
+        """Kill the process. None of its tasks runs any more."""
         self.is_dead = True
         self._parked.clear()
 
     def pause(self) -> None:
-        """Pause it while the time passes."""
+        """Pause the process while the time passes."""
         self.is_paused = True
 
     def resume(self, loop: VirtualLoop) -> None:
-        """Resume it: callbacks that came due meanwhile run in order."""
+        """Resume the process. Callbacks that came due meanwhile run in order."""
         self.is_paused = False
         parked, self._parked = self._parked, []
         for call in parked:
             loop.call_again(call)
 
     def park(self, call: _Call) -> None:
-        """Keep a callback until it goes on."""
+        """Keep a callback until its process resumes."""
         self._parked.append(call)
 
 
 class _Call:
-    """A callback that belongs to a process; ``handle`` is what its caller may cancel."""
+    """A callback of a process. ``handle`` lets its caller cancel."""
 
     __slots__ = ("args", "callback", "context", "handle", "process")
 
@@ -89,7 +89,7 @@ class EndlessError(Exception):
 
 
 class _NoInput:
-    """In place of the operating system: nothing ever comes from outside, so the time jumps."""
+    """A selector without external input, so that the time jumps."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -116,7 +116,7 @@ class _NoInput:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """A loop of one simulated world; it does no input or output."""
+    """A loop of one simulated world, without I/O."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Like `call_soon`: there is one thread only."""
+        """Like `call_soon`, because there is one thread only."""
         return self.call_soon(callback, *args, context=context)
 
     def call_at(
@@ -167,7 +167,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().call_soon(call, context=call.context)
 
     def run_in_executor(self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts) -> asyncio.Future[T]:
-        """Call a plain function here and now: it takes no time."""
+        """Call a plain function at once, without a lapse of time."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -179,4 +179,4 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Nothing comes from outside."""
 
     def _write_to_self(self) -> None:
-        """Do nothing: there is one thread only."""
+        """Do nothing, because there is one thread only."""

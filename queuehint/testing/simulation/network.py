@@ -1,5 +1,5 @@
 """
-The store as a simulated process sees it: a backend behind a network that may fail at any moment.
+The store in the view of a simulated process: a backend behind a network that may fail at any moment.
 
 A call is a numbered request in a stream, sent again until it is answered; the store keeps a receipt of the stream's
 last one. A request without an answer for ten seconds raises `OutcomeUnknownError`, and calling with the same operation
@@ -40,7 +40,7 @@ BEHIND_IDLE_MAX = 2
 
 
 class Unreachable(Exception):  # noqa: N818 - a fact between a wire and its far end, never raised to a caller
-    """No connection could be made; the store has not seen the request."""
+    """No connection was made, so the store has not received the request."""
 
 
 class FarEnd(Protocol):
@@ -56,7 +56,7 @@ class FarEnd(Protocol):
         behind: tuple[Interest, float] | None = None,
     ) -> None:
         """
-        Put a request on its way; *answer* is called with the reply or the error if both arrive.
+        Send a request. *answer* is called with the reply or the error if both arrive.
 
         Args:
             behind: once it has arrived it is carried out when what is waited for is there, or after so many seconds.
@@ -88,7 +88,7 @@ class _Stream:
 
 
 class Link:
-    """Requests of one process, as it knows them."""
+    """The requests of one process."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -99,7 +99,7 @@ class Link:
         self._unknown: OrderedDict[int, tuple[Operation[Any], _Stream]] = OrderedDict()
 
     def take(self, operation: Operation[Any]) -> _Stream:
-        """Return a stream for a request: that of this very operation if its outcome is unknown."""
+        """Return a stream for a request, the one of the same operation after an unknown outcome."""
         known = self._unknown.pop(id(operation), None)
         if known is not None:
             return known[1]
@@ -112,7 +112,7 @@ class Link:
         return stream
 
     def give_back(self, stream: _Stream, operation: Operation[Any], *, answered: bool) -> None:
-        """Note what became of a request."""
+        """Record the outcome of a request."""
         if answered:
             self._free.append(stream)
         else:
@@ -121,7 +121,7 @@ class Link:
 
 class WireBackend(Backend):
     """
-    The backend of all simulated processes; each has a link of its own.
+    The backend of all simulated processes, with a link for each.
 
     Args:
         inbox: where jobs are written in transactions of a database, which is none of the world's.
@@ -134,16 +134,16 @@ class WireBackend(Backend):
 
     @property
     def is_local(self) -> bool:
-        """Never: the store outlives every process."""
+        """Return False, because the store outlives every process."""
         return False
 
     @property
     def inbox(self) -> InboxAddress | FileInbox | None:
-        """The one that was given."""
+        """The given inbox."""
         return self._inbox
 
     async def call(self, operation: Operation[Reply]) -> Reply:
-        """Do one operation over the wire; outside of every process, at once."""
+        """Apply one operation over the wire, or at once outside of every process."""
         process = PROCESS.get()
         if process is None:
             return self.call_sync(operation)
@@ -190,12 +190,12 @@ class WireBackend(Backend):
         return link
 
     def call_sync(self, operation: Operation[Reply]) -> Reply:
-        """Do one operation at once: plain functions take no time, so nothing can come between."""
+        """Apply one operation at once. Plain functions take no time, so no other step comes between."""
         reply: Reply = self._far.ask(operation)
         return reply
 
     async def wait(self, interest: Interest, timeout_s: float) -> None:
-        """Return once what is waited for may be there, something is due, or after *timeout_s*."""
+        """Return when the awaited topic may have news, a job is due, or after *timeout_s*."""
         if self._far.is_there(interest):
             await asyncio.sleep(0)
             return
@@ -217,7 +217,7 @@ class WireBackend(Backend):
     async def wait_and_call(
         self, interest: Interest, timeout_s: float, operation: Operation[Reply], take: Callable[[Reply], None]
     ) -> bool:
-        """Wait, and carry out a claim at the store when the wait ends; a process that stays idle only waits."""
+        """Wait, and carry out a claim at the store at the end of the wait. An idle process only waits."""
         process = PROCESS.get()
         link = None if process is None else self._link_of(process)
         if process is None or link is None or link.idle >= BEHIND_IDLE_MAX or not isinstance(operation, Exchange):
@@ -262,19 +262,19 @@ class WireBackend(Backend):
         return outcome
 
     def wait_sync(self, interest: Interest, timeout_s: float) -> None:
-        """Return at once: a plain function takes no time."""
+        """Return at once, because a plain function takes no time."""
 
     def adopt(
         self, leases: Callable[[], Sequence[tuple[str, int]]], blocked_ms: Callable[[], int] = int
     ) -> Callable[[], None]:
-        """Do nothing: leases of a shared store are renewed by their holders."""
+        """Do nothing, because holders renew the leases of a shared store."""
         return lambda: None
 
     async def close(self) -> None:
-        """Do nothing: others use the store."""
+        """Do nothing, because other processes use the store."""
 
     def close_sync(self) -> None:
-        """Do nothing: others use the store."""
+        """Do nothing, because other processes use the store."""
 
 
 def _resolver(future: asyncio.Future[Any]) -> Callable[[Any], None]:

@@ -42,7 +42,7 @@ Move = tuple[EventKind, "Job", JobState | None, JobState, int]
 
 class Recorder(Journal):
     """
-    A journal that hands over every move: what happened, to which job, its states before and after, its place.
+    A journal of every move: the event, the job, its states before and after, and its place.
 
     Args:
         trace: where events are written down too, unless it is None.
@@ -78,7 +78,7 @@ class Recorder(Journal):
 
 
 class Book:
-    """State of one job, as its events show it."""
+    """State of one job, derived from its events."""
 
     __slots__ = ("claims", "ended_ms", "enqueued_ms", "id", "lease_until_ms", "spec", "state", "token", "worker")
 
@@ -125,7 +125,7 @@ class Promises:
     # --- each step -----------------------------------------------------------------------------------------------
 
     def expect(self, operation: op.Operation[Any]) -> list[bool]:
-        """Return which settlements, or renewals, of an operation have to be accepted; asked before it is done."""
+        """Return the settlements, or renewals, of an operation to be accepted, computed before it is applied."""
         proofs: Sequence[tuple[str, int]]
         if type(operation) is op.Exchange:
             proofs = [(outcome.job_id, outcome.token) for outcome in operation.settle]
@@ -139,7 +139,7 @@ class Promises:
     def see(
         self, engine: Engine, operation: op.Operation[Any], reply: Any, expected: list[bool], moves: list[Move]
     ) -> None:
-        """Take in what an operation has done."""
+        """Record the effects of an operation."""
         settled: Sequence[str] = ()
         lease_ms = 0
         if type(operation) is op.Exchange:
@@ -174,7 +174,7 @@ class Promises:
             check_cycles(engine)
 
     def _end_parts(self, engine: Engine, operation: op.Commit | op.Withdraw, reply: Any) -> None:
-        """Take in the end of a submission in parts; of one that is withdrawn nothing is left."""
+        """Record the end of a submission in parts. A withdrawn one leaves no trace."""
         parts = self.parts.pop(operation.staged, set())
         if type(operation) is not op.Withdraw:
             return
@@ -206,7 +206,7 @@ class Promises:
                 assert job.due_ms <= latest_ms, f"job {made.id} is put off {job.due_ms - latest_ms} ms beyond max_delay"
 
     def _check_key(self, spec: JobSpec, now_ms: int) -> None:
-        """Assert that no job stood for the key of one that was made."""
+        """Assert that no other job held the key of a new one."""
         book = self.books.get(self.keys.get(spec.key or "", ""))
         if book is None or book.id == spec.id:
             return
@@ -218,7 +218,7 @@ class Promises:
         assert is_free, f"job {spec.id} was enqueued, and {book.id}, which is {book.state}, has its key {spec.key}"
 
     def _let_go(self) -> None:
-        """Forget the places of dead jobs that have canceled those behind them."""
+        """Forget the places of dead jobs that have canceled the later ones."""
         for job_id, job in list(self._lingering.items()):
             if job.state is not FAILED or not job.seq:
                 del self._lingering[job_id]
@@ -304,7 +304,7 @@ class Promises:
         return job is not None and not job.seq
 
     def check(self, engine: Engine) -> None:
-        """Assert what can be told without looking at all jobs: conservation, and that no wait is for nothing."""
+        """Assert the properties visible without all jobs: conservation, and no wait without a blocker."""
         table, counts = engine.table, self.counts
         if table.leftovers:
             committing = sum(map(self._is_committing, table.jobs.values()))
@@ -319,7 +319,7 @@ class Promises:
     # --- now and then ----------------------------------------------------------------------------------------------
 
     def check_all(self, engine: Engine) -> None:
-        """Assert I1 to I8 by looking at everything; O(all)."""
+        """Assert I1 to I8 by visiting all jobs; O(all)."""
         table = engine.table
         engine.check()
         check_order(engine)
@@ -343,7 +343,7 @@ class Promises:
             assert job.is_hidden or self._is_committing(job) or job.id in self.ids
 
     def _check_timeouts(self, engine: Engine) -> None:
-        """Assert that of flows that have timed out all jobs are over, or asked to stop; nothing is left over."""
+        """Assert that all jobs of timed-out flows have ended, or are requested to stop, without leftovers."""
         for job_id, until_ms in self.timeouts.items():
             if until_ms <= engine.now_ms and not is_timer_due(engine.state) and self.books[job_id].state not in OVER:
                 assert engine.table.jobs[job_id].cancel, f"job {job_id} goes on, and its flow has timed out"

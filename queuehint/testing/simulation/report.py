@@ -45,7 +45,7 @@ class SimulationError(AssertionError):
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what an error says, in one line; where it says nothing, the line of code that raised it."""
+    """Return the text of an error in one line, or the line of code that raised it."""
     text = str(error).strip()
     if isinstance(error, AssertionError) and (not text or text.startswith("assert ")):
         frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -221,7 +221,7 @@ class _Case:
     limit_ms: int
 
     def play(self, seed: int) -> Simulation:
-        """Play a seed; if it fails, find the fewest jobs and faults with which it does."""
+        """Play a seed. On a failure, find the fewest jobs and faults that fail."""
         world = self._world(seed, range(len(self.jobs)), None)
         try:
             return self._run(world, seed)
@@ -283,7 +283,7 @@ class _Case:
         )
 
     def _item(self, number: int) -> Callable[[], Awaitable[Any]]:
-        """Return what enqueues one job."""
+        """Return the function that enqueues one job."""
         item, sched = self.jobs[number], self.sched
         if isinstance(item, JobSpec):
             spec = item

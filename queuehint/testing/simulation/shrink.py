@@ -20,7 +20,7 @@ def shrunk(
     tries_max: int = TRIES_MAX,
 ) -> tuple[list[Step], Exception]:
     """
-    Leave out of *steps* what can be left out, so that they still fail, with an error of the same type.
+    Leave out *steps* while the rest still fails with an error of the same type.
 
     Args:
         fails: plays steps from the beginning and returns what went wrong, None if nothing did. What speaks of

@@ -1,5 +1,5 @@
 """
-A store that can fail: the engine behind sessions, with the history to restart it.
+A store that can fail: the engine behind sessions, with the history for a restart.
 
 A client numbers its requests in a stream, one in flight at a time; the store keeps a receipt of the stream's last one,
 so that a repeat is answered and changes nothing, as on Redis. All operations are recorded: a restart without the last
@@ -31,7 +31,7 @@ CHECK_EVERY = 20
 
 
 class StaleRequestError(Exception):
-    """A request came late, after a newer one of its stream."""
+    """A request arrived late, after a newer one of its stream."""
 
 
 @attrs.frozen
@@ -44,7 +44,7 @@ class _Epoch:
 
 @attrs.frozen
 class _Lead:
-    """Another process began to lead, as the journal says."""
+    """A change of leadership in the journal."""
 
     begin: Begin
     guests: frozenset[str]
@@ -52,7 +52,7 @@ class _Lead:
 
 class Store:
     """
-    One namespace, and all that was ever done to it.
+    One namespace, and all its operations.
 
     Args:
         options: of the engine.
@@ -96,7 +96,7 @@ class Store:
 
     @property
     def now_ms(self) -> int:
-        """The latest time it has seen."""
+        """The latest time seen."""
         return self.engine.now_ms
 
     def ask(self, stream: str, number: int, operation: Operation[Any], now_ms: int) -> Any:
@@ -129,7 +129,7 @@ class Store:
 
     def restart(self, lost: int, now_ms: int) -> int:
         """
-        Start anew without the last steps; return how many are kept.
+        Restart without the last steps. Return the number of kept steps.
 
         Args:
             lost: how many of the last steps are gone; never what was done before the first.
@@ -154,7 +154,7 @@ class Store:
 
     def take_over(self, now_ms: int, *, is_heir: bool) -> None:
         """
-        Have another process lead a journal, which has all that was done, also what was not answered any more.
+        Let another process lead a journal, which has all operations, even unanswered ones.
 
         Args:
             is_heir: all but those that have asked are known to be dead.

@@ -116,7 +116,7 @@ class HandlerWorld:
         return max(self.store.engine.now_ms, BEGIN_MS + round(self.loop.time() * 1000) + self._clock_ms)
 
     def _post(self, in_ms: int, callback: Callable[..., object], *args: Any) -> None:
-        """Schedule a callback of the world itself: it survives the death of processes."""
+        """Schedule a callback of the world, which survives the death of processes."""
 
         def call() -> None:
             if self._end is None or self._end.done():
@@ -133,7 +133,7 @@ class HandlerWorld:
             self._end.set_exception(error)
 
     def _hear(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """End the world for a fault in a callback: a real loop would only log it."""
+        """End the world after a fault in a callback, which a real loop would only log."""
         error = context.get("exception")
         if "handle" in context and isinstance(error, Exception):
             self._fail(error)
@@ -276,7 +276,7 @@ class HandlerWorld:
         answer: Callable[[Any], None],
         behind: tuple[Interest, float] | None = None,
     ) -> None:
-        """Put a request on its way, and draw what befalls it and others meanwhile."""
+        """Send a request, and draw its faults and those of others meanwhile."""
         count = self._sent[process] = self._sent[process] + 1
         faults, plan = self._schedule.of(process.name, count), self._plan
         there_ms, back_ms = faults.there_ms, faults.back_ms
@@ -299,7 +299,7 @@ class HandlerWorld:
             self._post(later_ms, self._arrive, process, stream, number, operation, None, 0)
 
     def _park(self, behind: tuple[Interest, float] | None, request: tuple[Any, ...]) -> None:
-        """Take in a request; one behind a wait is carried out when that ends."""
+        """Queue a request. A request behind a wait is carried out at the end of the wait."""
         if behind is None or self.is_there(behind[0]):
             self._arrive(*request)
         elif self.loop.time() >= self._down_until_s:
@@ -307,7 +307,7 @@ class HandlerWorld:
             self._post(round(behind[1] * 1000), self._unpark, request)
 
     def _unpark(self, request: tuple[Any, ...]) -> None:
-        """Carry out a request whose wait is over, unless its connection is."""
+        """Carry out a request after its wait, unless its connection is closed."""
         if self._parked.get(request[1], (None, None))[1] is request:
             del self._parked[request[1]]
             if not request[0].is_dead:
@@ -425,7 +425,7 @@ class HandlerWorld:
         self._post(down_ms, self._spawn, place)
 
     def _note_hits(self, process: Process) -> None:
-        """Note which attempts are under way in a process, as the store sees it."""
+        """Record the running attempts of a process, in the view of the store."""
         for job in self.store.engine.table.jobs.values():
             if job.state is JobState.STARTED and job.worker == process.name:
                 self.hit.add((job.id, job.token or 0))

@@ -20,19 +20,19 @@ __all__ = ["Refused", "TokenMap", "agree", "tokens_in", "with_tokens"]
 
 @attrs.frozen
 class Refused:
-    """An error, as far as a caller can tell it from another one."""
+    """An error, reduced to the fields that a caller can compare."""
 
     type: type[Exception]
     facts: dict[str, Any]
 
     @classmethod
     def of(cls, error: Exception) -> Refused:
-        """Take what an error says, but for how it says it."""
+        """Return the fields of an error without its wording."""
         return cls(type(error), {name: fact for name, fact in vars(error).items() if not name.startswith("_")})
 
 
 def agree(expected: Any, actual: Any) -> bool:
-    """Return whether a store answers what the engine does, as far as that is promised."""
+    """Return whether the reply of a store equals the engine's, within the promises."""
     if isinstance(expected, op.Pending) and isinstance(actual, op.Pending):
         return _pending_agree(expected, actual)
     if isinstance(expected, op.Announced) and isinstance(actual, op.Announced):
@@ -51,7 +51,7 @@ def _pending_agree(expected: op.Pending, actual: op.Pending) -> bool:
 
 class TokenMap:
     """
-    Tokens of the engine, 1, 2, 3, and those of a backend in their place.
+    Tokens of the engine, 1, 2, 3, and the corresponding tokens of a backend.
 
     Both rise with every grant, so that they come in pairs; a token that neither has given is the same to both.
     """
@@ -86,7 +86,7 @@ class TokenMap:
 
 
 def tokens_in(reply: Any) -> list[tuple[str, int]]:
-    """Return the jobs whose tokens a reply gives, with these."""
+    """Return the jobs of the tokens in a reply, added to these."""
     if isinstance(reply, op.Exchanged):
         return [(grant.spec.id, grant.token) for grant in reply.grants]
     if isinstance(reply, op.Enqueued):
@@ -95,7 +95,7 @@ def tokens_in(reply: Any) -> list[tuple[str, int]]:
 
 
 def with_tokens(value: Any, others: Mapping[int, int]) -> Any:
-    """Return a value with its tokens put in place of others, wherever they are."""
+    """Return a value with all its tokens replaced."""
     if isinstance(value, Refused):
         return Refused(
             value.type,

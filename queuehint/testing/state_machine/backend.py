@@ -35,7 +35,7 @@ Reply = TypeVar("Reply")
 
 class BackendStateMachine(OperationMachine):
     """
-    A backend in step with the engine and the reference model, through everything that may happen to it.
+    A backend in step with the engine and the reference model, through every fault.
 
     Subclass it in a module of tests, with a method ``open`` that returns an empty store on the clock that it is given,
     and name its test case::
@@ -74,11 +74,11 @@ class BackendStateMachine(OperationMachine):
 
     @abstractmethod
     def open(self, clock: FakeClock) -> Backend:
-        """Return an empty store whose time is *clock*; it is closed at the end of the history."""
+        """Return an empty store on the time of *clock*, closed at the end of the history."""
 
     def reopen(self, backend: Backend, clock: FakeClock) -> Backend | None:
         """
-        End a store as by a crash, and return what another process finds in its place; None if it lives by itself.
+        End a store as by a crash, and return its successor in another process, None if there is none.
 
         Nothing that was answered may be lost. Override it for a store that outlives its process.
         """
@@ -92,7 +92,7 @@ class BackendStateMachine(OperationMachine):
 
     @initialize(target=OperationMachine.ids, shell=st.sampled_from(["sync", "async"]), jobs=first_jobs)
     def begin(self, shell: str, jobs: Any) -> Any:
-        """Open a store, and enqueue some jobs; it is asked by ``call_sync`` or by ``call``."""
+        """Open a store, and enqueue some jobs. Calls go through ``call_sync`` or ``call``."""
         clock = FakeClock()
         self._done = Comparison(
             self.open(clock),
@@ -107,7 +107,7 @@ class BackendStateMachine(OperationMachine):
     @classmethod
     def replay(cls, history: Iterable[tuple[int, Any]], *, shell: str = "sync") -> None:
         """
-        Go through a history, and through its end, as the machine does.
+        Replay a history to its end, as the machine does.
 
         Args:
             history: times, in ms from the beginning, and operations, with tokens 1, 2, 3 in order of grant.
@@ -120,7 +120,7 @@ class BackendStateMachine(OperationMachine):
 
     @classmethod
     def _play(cls, history: list[tuple[int, Any]], shell: str, names: dict[int, tuple[str, int]]) -> None:
-        """Go through a history; *names* says which grant of which job a token was, in the history it is taken from."""
+        """Play a history. *names* maps the tokens in the source history to the grants of jobs."""
         machine = cls()
         machine._is_replay = True
         machine.begin(shell, [])
@@ -142,7 +142,7 @@ class BackendStateMachine(OperationMachine):
         return reply
 
     def _try(self, act: Callable[[], Any]) -> Any:
-        """Do something; if it fails, say how to see that again in few steps."""
+        """Run a step. On a failure, report how to reproduce it in few steps."""
         try:
             return act()
         except Exception as error:
@@ -192,7 +192,7 @@ class BackendStateMachine(OperationMachine):
         return self.bench.engine.next_ms
 
     def ask_everything(self, claim: Claim) -> None:
-        """Ask every question there is, and compare."""
+        """Send every query, and compare."""
         self.do(Ask(claim))
 
     @precondition(lambda self: type(self).reopen is not BackendStateMachine.reopen)
@@ -202,7 +202,7 @@ class BackendStateMachine(OperationMachine):
         self.do(Restart())
 
     def teardown(self) -> None:
-        """End what there is, see that nothing is left, and close the store."""
+        """End all jobs, check for leftovers, and close the store."""
         if self._done is None:
             return
         try:
@@ -222,7 +222,7 @@ class BackendStateMachine(OperationMachine):
 
 
 def _fault_of(error: Exception) -> tuple[object, ...]:
-    """Return the class and the place of an error: a shorter history may show another fault."""
+    """Return the class and the place of an error, because a shorter history may have another fault."""
     where = error.__traceback__
     while where is not None and where.tb_next is not None:
         where = where.tb_next

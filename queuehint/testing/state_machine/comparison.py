@@ -31,14 +31,14 @@ Reply = TypeVar("Reply")
 
 @attrs.frozen
 class Ask(op.Operation[None]):
-    """A step of a history: every question there is was asked, about one claim."""
+    """A step of a history: every query was sent, about one claim."""
 
     claim: Claim
 
 
 @attrs.frozen
 class Restart(op.Operation[None]):
-    """A step of a history: the store was ended and begun anew."""
+    """A step of a history: the store was restarted."""
 
 
 class Comparison(Lockstep):
@@ -89,7 +89,7 @@ class Comparison(Lockstep):
             self._runner.close()
 
     def do(self, operation: op.Operation[Any]) -> Any:
-        """Apply an operation to all and compare; return the reply, None if it was refused."""
+        """Apply an operation to all and compare. Return the reply, None after a refusal."""
         if isinstance(operation, Ask):
             self.history.append((self.now_ms, operation))
             return self.ask(operation.claim)
@@ -99,7 +99,7 @@ class Comparison(Lockstep):
         return super().do(operation)
 
     def restart(self) -> None:
-        """End the store as by a crash, and go on with what is found then."""
+        """Restart the store as by a crash, and continue with its kept state."""
         backend = self._reopen(self.backend, self.clock)
         if backend is None:
             return
@@ -130,7 +130,7 @@ class Comparison(Lockstep):
         return reply
 
     def _hear(self, operation: op.Operation[Any], expected: Any) -> None:
-        """Ask the backend, which is to answer as expected."""
+        """Query the backend, and require the expected reply."""
         try:
             actual = self._ask_backend(self.tokens.to_theirs(operation))
         except QueueHintError as error:
@@ -168,7 +168,7 @@ class Comparison(Lockstep):
             self.put(op.Get(tuple(ids[first : first + op.IDS_MAX])))
 
     def ask(self, claim: Claim) -> None:
-        """Ask what a pair does, and what no model knows."""
+        """Send the queries of a pair, and those without a model."""
         super().ask(claim)
         for question in (
             op.CountPending(claim.path),
@@ -188,7 +188,7 @@ class Comparison(Lockstep):
         self.seen = self.put(op.Follow(self.seen)).after
 
     def wind_down(self) -> None:
-        """End everything there is, let all records expire, and see that nothing is left, nor is it told to be."""
+        """End all jobs, let all records expire, and require no leftovers, nor news of any."""
         for schedule in self.put(op.ListSchedules()).schedules:
             self.do(op.ChangeSchedule(schedule.name, "drop"))
         super().wind_down()

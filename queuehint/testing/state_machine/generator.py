@@ -59,7 +59,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
 
 class OperationGenerator:
-    """Makes up operations for a world it sees through the engine; every choice is *random*'s."""
+    """Draws operations for a world seen through the engine. *random* makes every choice."""
 
     releases: tuple[str, ...] = ("", "one", "two", "one")
 
@@ -108,7 +108,7 @@ class OperationGenerator:
         return self.random.choice(self._moves)()
 
     def pass_time(self, now_ms: int) -> int:
-        """Mostly stand still; sometimes go right to what is due next, sometimes far beyond it."""
+        """Mostly keep the time, sometimes jump to the next due time, sometimes far beyond it."""
         roll = self.random.random()
         if roll < 0.8:
             return now_ms
@@ -125,7 +125,7 @@ class OperationGenerator:
         return random.choice(PATHS_BY_DEPTH[random.choices(range(5), self.style.depth_weights)[0]])
 
     def region(self) -> Path:
-        """A path to cancel, pause or close: seldom all there is."""
+        """Draw a path to cancel, pause or close, seldom the root."""
         return self.path() or (self.path() if self.random.random() < 0.5 else ("a", "b"))
 
     def claim(self) -> tuple[Claim, ...]:
@@ -201,7 +201,7 @@ class OperationGenerator:
         )
 
     def children(self, job_id: str) -> tuple[str, ...]:
-        """Draw children: mostly jobs that this one has made; sometimes itself, or none."""
+        """Draw children: mostly jobs made by this one, sometimes itself, or none."""
         random = self.random
         roll = random.random()
         made = [job.id for job in self.engine.table.jobs.values() if job.spec.parent == job_id]
@@ -232,7 +232,7 @@ class OperationGenerator:
         return Dependency(job_id, when=when, data=when != "failure" and self.random.random() < 0.15)
 
     def weave(self, specs: list[JobSpec], known: list[str]) -> list[JobSpec]:
-        """Add dependencies to some of the jobs just made: on jobs of their submission, on *known* ones, or on any."""
+        """Add dependencies to some of the new jobs: on jobs of their submission, on *known* ones, or on any."""
         random = self.random
         woven: list[JobSpec] = []
         for spec in specs:
@@ -291,7 +291,7 @@ class OperationGenerator:
         return as_flow(random, operation) if self.style.edges else operation
 
     def _repeat(self, specs: list[JobSpec]) -> None:
-        """Now and then ask for a job once more."""
+        """Repeat a submission now and then."""
         random = self.random
         if random.random() < 0.08:
             again = random.choice(self.specs[-12:])
@@ -303,7 +303,7 @@ class OperationGenerator:
                 del specs[-1]
 
     def part(self) -> op.Operation[Any]:
-        """Send a part of a submission, or what it needs to be whole if it is large enough."""
+        """Send a part of a submission, or a step towards the commit of a large enough one."""
         random = self.random
         staged = random.choice(PARTS)
         hidden = [job for job in self.engine.table.jobs.values() if job.is_hidden and not job.is_start]
@@ -325,7 +325,7 @@ class OperationGenerator:
         return op.Enqueue(tuple(specs), staged=staged, is_further=random.random() < 0.3)
 
     def _portion(self, staged: str, mine: list[str]) -> op.Operation[Any]:
-        """Add dependencies to one of the hidden jobs of a submission, mostly on jobs that came before it."""
+        """Add dependencies to a hidden job of a submission, mostly on earlier jobs."""
         random, jobs = self.random, self.engine.table.jobs
         job = jobs[random.choice(mine)]
         known = {job.id, *[job_id for job_id, _ in job.need_extras().all_needs()]}
@@ -409,7 +409,7 @@ class OperationGenerator:
         return op.SetLimit(self.random.choice(known).lifted)
 
     def close(self) -> op.Operation[Any]:
-        """Close a path, or have a job be the last there, now and then the one that is."""
+        """Close a path, or make a job the last one there, now and then the present last one."""
         random, path = self.random, self.region()
         if random.random() < 0.4:
             return op.Close(path)
@@ -463,7 +463,7 @@ class OperationGenerator:
         return op.Delete(self.ids())
 
     def amend(self) -> op.Operation[Any]:
-        """Change a record; now and then an unknown one, or too many fields, or another version."""
+        """Change a record, now and then an unknown one, too many fields, or another version."""
         random = self.random
         job = self.engine.table.jobs.get(random.choice((*self.ids(), "nobody")))
         if job is None:

@@ -47,7 +47,7 @@ _FOLLOWS = ("dependency ", "behind ")
 
 
 def filters(path: Path, now_ms: int, jobs: Iterable[Job]) -> Iterator[RecordFilter]:
-    """Yield a question of every kind; of the children of one of the jobs and of what waits for one."""
+    """Yield a query of every kind, among them the children of a job and the dependents of a job."""
     parent = next((job.spec.parent for job in jobs if job.spec.parent is not None), "nobody")
     awaited = next((job_id for job in jobs for job_id in sorted(job.blocked) if job_id[0] != START_MARK), "nobody")
     yield RecordFilter(waits_for=awaited)
@@ -68,7 +68,7 @@ def filters(path: Path, now_ms: int, jobs: Iterable[Job]) -> Iterator[RecordFilt
 
 class Lockstep:
     """
-    An engine beside its model: every operation goes to both, and they are compared.
+    An engine beside its model: every operation goes to both, and replies are compared.
 
     Args:
         budget: of the engine; with a small one each operation is followed by ticks until nothing is left, and the
@@ -88,7 +88,7 @@ class Lockstep:
         self.ended: dict[str, int] = {}
 
     def do(self, operation: op.Operation[Any]) -> Any:
-        """Apply one operation to both and compare; return the reply, None if it was refused as foretold."""
+        """Apply one operation to both and compare. Return the reply, None after an expected refusal."""
         model = self.model
         self.history.append((self.now_ms, operation))
         model.now_ms = max(model.now_ms, self.now_ms)
@@ -123,7 +123,7 @@ class Lockstep:
         return reply
 
     def put(self, operation: op.Operation[Reply]) -> Reply:
-        """Apply an operation to the engine, and to what is compared with it; return the reply or raise the error."""
+        """Apply an operation to the engine, and to its counterpart. Return the reply or raise the error."""
         return self.engine.apply(operation, self.now_ms)
 
     def _look_ms(self) -> int | None:
@@ -136,7 +136,7 @@ class Lockstep:
         self.now_ms = max(self.now_ms, now_ms)
 
     def drain(self) -> None:
-        """Tick until nothing is left over; the order holds in between."""
+        """Tick until no leftover remains. The order holds in between."""
         for _ in range(10_000):
             if self.engine.next_ms is None or self.engine.next_ms > self.now_ms:
                 return
@@ -160,7 +160,7 @@ class Lockstep:
 
     def adopt(self, seqs: int) -> None:
         """
-        Take over from the engine what depends on where work was cut.
+        Adopt from the engine the effects of cuts in its work.
 
         That is in which order jobs took their places (those after *seqs*) whose last edges were resolved in one
         operation, or that were revived in one, and which of several ends it was that canceled a job.
@@ -257,7 +257,7 @@ class Lockstep:
         self._compare_limits()
 
     def _compare_limits(self) -> None:
-        """No limit is broken, and each knows what counts towards it."""
+        """No limit is exceeded, and the counts of each are right."""
         engine, model = self.engine, self.model
         states = {s.limit.key: s for s in self.put(op.ListLimits()).limits}
         assert {key: state.limit for key, state in states.items()} == model.limits
@@ -270,7 +270,7 @@ class Lockstep:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def ask(self, claim: Claim) -> None:
-        """Ask everything and compare."""
+        """Send every query and compare."""
         _engine, model, now_ms = self.engine, self.model, self.now_ms
         model.now_ms = max(model.now_ms, now_ms)
         mode: Mode = "shared" if claim.mode == "shared" else "exclusive"
@@ -293,7 +293,7 @@ class Lockstep:
         self._compare_tree(self.put(op.Tree(claim.path, 1)), claim.path)
 
     def _ask_why(self, known: Iterable[Actor]) -> None:
-        """R3: a wait for a place points to smaller places only, so no waits can form a cycle."""
+        """R3: a wait for a place leads to smaller places only, so that waits form no cycle."""
         for actor in known:
             reason = self.put(op.Why(actor.id)).reasons[0]
             self.model.check_reason(actor, reason)
@@ -313,7 +313,7 @@ class Lockstep:
             assert waits == (actor.due is not None) or reason.kind in {ReasonKind.PLACE, ReasonKind.DEAD_HOLD}
 
     def _before(self, actor: Actor) -> list[Actor]:
-        """Return a job and all for which it waits in the end, by places alone."""
+        """Return a job and its direct and indirect blockers, by places alone."""
         placed = sorted((one for one in self.model.jobs.values() if one.seq), key=lambda one: -one.seq)
         found = [actor]
         for one in placed:

@@ -128,7 +128,7 @@ FOR_CALLERS = {"presence_ms", "permit"}
 
 
 def replacing(wished: dict[str, Any], *, has_edges: bool) -> dict[str, Any]:
-    """Return wishes with what a bound of delays needs; without it if it does not go together with the others."""
+    """Return wishes with the fields required by a bound of delays, or without the bound on a conflict."""
     most_ms = wished.get("max_delay_ms")
     if most_ms is None:
         return wished
@@ -157,7 +157,7 @@ def claims_of(keys: list[str], wished: dict[str, Any]) -> tuple[Claim, ...]:
 
 
 def for_caller(keys: list[str], wished: dict[str, Any]) -> tuple[Claim, ...]:
-    """Return the claims of a job whose caller waits for it, of a permit the one that takes no place."""
+    """Return the claims of a job whose caller waits for it. A permit takes no place."""
     is_permit = wished.pop("permit", False)
     for name in ("delay_ms", "run_at_ms", "key"):
         wished.pop(name, None)
@@ -172,7 +172,7 @@ def path_of(key: str) -> Path:
 
 
 def edge_of(job_id: str, condition: str) -> Dependency:
-    """Return an edge; the condition ``"data"`` is success of one whose result is needed."""
+    """Return an edge. The condition ``"data"`` is success with a needed result."""
     if condition == "data":
         return Dependency(job_id, data=True)
     return Dependency(job_id, when=condition)  # type: ignore[arg-type]

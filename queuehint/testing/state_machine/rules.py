@@ -75,7 +75,7 @@ FINISHED, FAILED, CHILDREN = OutcomeKind.FINISHED, OutcomeKind.FAILED, OutcomeKi
 
 
 class OperationMachine(RuleBasedStateMachine):
-    """Makes operations up; a subclass says in `do` what is done with each of them."""
+    """A machine that draws operations. A subclass applies them in `do`."""
 
     # Each holds something from the start: a rule whose bundle is empty, deep inside an argument, ends its history.
     ids: Bundle[str] = Bundle("ids")
@@ -94,12 +94,12 @@ class OperationMachine(RuleBasedStateMachine):
     commit_of: Callable[[str], op.Commit]  # the commit of all that is there of a submission in parts
 
     def begin_with(self, jobs: list[Any]) -> Any:
-        """Enqueue the first jobs; return their ids."""
+        """Enqueue the first jobs. Return their ids."""
         return self.submit([self.spec(keys, wished) for keys, wished in jobs]) if jobs else multiple()
 
     @abstractmethod
     def do(self, operation: op.Operation[Reply]) -> Reply | None:
-        """Do an operation; None if it is refused."""
+        """Apply an operation. Return None after a refusal."""
 
     @property
     @abstractmethod
@@ -116,7 +116,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     @abstractmethod
     def ask_everything(self, claim: Claim) -> None:
-        """Ask every question there is."""
+        """Send every query."""
 
     @initialize(target=ids)
     def nobody(self) -> str:
@@ -129,7 +129,7 @@ class OperationMachine(RuleBasedStateMachine):
     # --- parts -------------------------------------------------------------------------------------------------------
 
     def spec(self, keys: list[str], wished: dict[str, Any], **fields: Any) -> JobSpec:
-        """Make a job up; of wishes that do not go together the later ones are left out."""
+        """Draw a job. Later wishes in conflict with earlier ones are left out."""
         wished = dict(wished)
         if "key_for_ms" in wished and "presence_ms" not in wished:
             wished.setdefault("key", "k")
@@ -152,7 +152,7 @@ class OperationMachine(RuleBasedStateMachine):
         return spec
 
     def woven(self, made: list[Any], links: list[Any], known: list[str], **fields: Any) -> list[JobSpec]:
-        """Jobs that depend on each other and on known ones, in any direction, in cycles too."""
+        """Draw jobs that depend on each other and on known ones, in any direction, in cycles too."""
         first = len(self._specs) + 1
         every = [*[str(first + at) for at in range(len(made))], *known]
         specs = []
@@ -166,7 +166,7 @@ class OperationMachine(RuleBasedStateMachine):
         return specs
 
     def submit(self, specs: list[JobSpec], **fields: Any) -> Any:
-        """Enqueue; return the ids that are known from now on."""
+        """Enqueue jobs. Return the ids known from now on."""
         self._submissions.append(op.Enqueue(tuple(specs), **fields))
         reply = self.do(self._submissions[-1])
         if reply is None:
@@ -241,7 +241,7 @@ class OperationMachine(RuleBasedStateMachine):
     # --- workers -----------------------------------------------------------------------------------------------------
 
     def exchange(self, worker: str = "w", settle: list[Outcome] | None = None, **fields: Any) -> Any:
-        """Settle and claim; return the grants."""
+        """Settle and claim. Return the grants."""
         reply = self.do(op.Exchange(worker, settle=tuple(settle or ()), lease_ms=LEASE_MS, **fields))
         assert reply is not None, "nobody refuses a worker"
         granted = [(grant.spec.id, grant.token) for grant in reply.grants]
@@ -339,7 +339,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     @rule(grant=live, name=st.sampled_from(SIGNALS), timeout_ms=st.sampled_from(WAITS_MS))
     def begin_a_wait(self, grant: Held, name: str, timeout_ms: int | None) -> None:
-        """As a handler does, before it leaves."""
+        """Begin a wait, as a handler does before it leaves."""
         self.submit([wait_of(name, grant[0], timeout_ms)], parent=grant)
 
     @rule(grant=consumes(live), name=st.sampled_from(SIGNALS), others=st.lists(ids, max_size=1))
@@ -367,7 +367,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     @rule(lease_ms=st.sampled_from([LEASE_MS, MINUTE]))
     def renew_all(self, lease_ms: int) -> None:
-        """Also those of callers that wait."""
+        """Renew all leases, and those of waiting callers."""
         self.do(op.Renew(tuple(self._running.items()), lease_ms))
 
     @rule(grant=grants, what=st.sampled_from(["log", "log as anybody", "report", "update", "steps", "fetch"]))
@@ -465,7 +465,7 @@ class OperationMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from("mn"), what=st.sampled_from(["fire", "pause", "resume", "drop"]), late=st.booleans())
     def change_schedule(self, name: str, what: str, late: bool) -> None:
-        """Fire a schedule, or change it; *late*: with the version before its last change."""
+        """Fire a schedule, or change it. *late* passes the version before its last change."""
         found = self.do(op.ListSchedules())
         known = {schedule.name: schedule for schedule in (() if found is None else found.schedules)}
         schedule = known.get(name)

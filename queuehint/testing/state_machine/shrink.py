@@ -1,5 +1,5 @@
 """
-Shrinking: make a failing history short by leaving out operations.
+Shrinking: shorten a failing history by leaving out operations.
 
 Hypothesis shrinks its draws, one choice at a time; here whole operations are left out, then parts of them. The history
 is run again each time, which takes milliseconds: a second in all, and not a minute.

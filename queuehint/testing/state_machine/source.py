@@ -1,4 +1,4 @@
-"""Python source of values, without default fields: a history can be pasted into a test."""
+"""Python source of values, without default fields, to be pasted into a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["as_code"]
 
 def as_code(value: Any) -> str:
     """
-    Return an expression that evaluates to an equal value of ours; fields with their defaults are left out.
+    Return an expression that evaluates to an equal value, without fields at their defaults.
 
     >>> from queuehint.values.hint import Claim
     >>> from queuehint.operations import Enqueue

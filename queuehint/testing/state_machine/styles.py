@@ -84,7 +84,7 @@ PLAIN: tuple[type[Any], ...] = tuple(
 
 
 def values_of(kind: Kind) -> tuple[Any, ...]:
-    """Return the values of a field, by its kind; none if it keeps its default."""
+    """Return the values of a field, by its kind, none for the default alone."""
     if isinstance(kind, Count):
         return tuple([max(number, kind.least) for number in (1, 1, 2, 3)])
     if isinstance(kind, Optional):
@@ -94,7 +94,7 @@ def values_of(kind: Kind) -> tuple[Any, ...]:
 
 
 def limit_of(random: Random, known: Sequence[Limit], path: Path, pending_max: int) -> Limit:
-    """Return a limit, mostly of few at a time; now and then a known one with another number, or none."""
+    """Return a limit, mostly a low concurrency limit, now and then a known one with another number, or none."""
     if known and random.random() < 0.3:
         limit = random.choice(known)
         most = random.choice((None, 1, 2, limit.most)) if limit.most is not None else None
@@ -136,7 +136,7 @@ def as_flow(random: Random, operation: op.Enqueue) -> op.Enqueue:
 
 
 def end_of_parts(random: Random, engine: Engine) -> op.Commit | op.Withdraw:
-    """Return the commit of a submission in parts that has begun, perhaps of a flow with a timeout; or a withdrawal."""
+    """Return the commit of a begun submission in parts, perhaps of a flow with a timeout, or a withdrawal."""
     begun = [job for job in engine.table.jobs.values() if job.is_start and not job.id.startswith(DEADLINE_MARK)]
     if not begun or random.random() < 0.05:
         return op.Commit(random.choice(PARTS), random.choice((0, 1)))
@@ -153,19 +153,19 @@ def end_of_parts(random: Random, engine: Engine) -> op.Commit | op.Withdraw:
 
 
 def signal_of(random: Random) -> op.Enqueue:
-    """Return what gives one of a few signals, with one of a few data, for a time."""
+    """Return an operation that gives one of a few signals, with one of a few data, for a time."""
     kept_ms = random.choice((0, MINUTE, 12 * MINUTE))
     return op.Enqueue((signal_spec(random.choice(SIGNALS), random.choice((b"1", b"1", b"2")), kept_ms),))
 
 
 def wait_of(name: str, job_id: str, timeout_ms: int | None) -> JobSpec:
-    """Return the wait of a job for a signal, whose record is kept for as long as others are."""
+    """Return the wait of a job for a signal, with the usual retention."""
     spec = wait_spec(name, job_id, timeout_ms)
     return attrs.evolve(spec, policy=attrs.evolve(spec.policy, retention_ms=12 * MINUTE))
 
 
 def pause_of(random: Random, path: Path) -> op.Operation[Any]:
-    """Return a pause of a path or, less often, by more; for a while, or not."""
+    """Return a pause of a path or, less often, of a selection, for a while or without an end."""
     for_ms = random.choice((None, None, 1, MINUTE))
     if random.random() < 0.6:
         return op.Pause(RecordFilter(path=path), for_ms)
@@ -176,7 +176,7 @@ def pause_of(random: Random, path: Path) -> op.Operation[Any]:
 
 
 def resume_of(random: Random, paused: Sequence[RecordFilter], path: Path) -> op.Operation[Any]:
-    """Return what resumes one of those that are paused or, now and then, a path."""
+    """Return the resume of a paused selection or, now and then, of a path."""
     return op.Resume(random.choice(paused) if paused and random.random() < 0.9 else RecordFilter(path=path))
 
 
@@ -225,12 +225,12 @@ WOVEN_POLICIES = tuple(
 
 @cache
 def one_claim(path: Path, mode: Mode) -> tuple[Claim, ...]:
-    """The claims of a job with one claim; equal ones are one object."""
+    """The claims of a job with one claim, one object for equal claims."""
     return (Claim(path, mode),)
 
 
 def for_workers(spec: JobSpec) -> JobSpec:
-    """Return the spec of a job that waits for no caller; that of a permit has no claim then."""
+    """Return the spec of a job without a waiting caller. A permit then has no claim."""
     claims = tuple([claim for claim in spec.claims if claim.mode != COUNTED])
     return attrs.evolve(spec, claims=claims, presence_ms=None)
 
@@ -288,7 +288,7 @@ STYLES = (*EXCLUSIVE_STYLES, SHARING, MIXED, TANGLED)
 
 
 def conflict(random: Random, key: str | None, delay_ms: int | None) -> dict[str, Any]:
-    """Return what a job does that meets another of its key."""
+    """Return the conflict resolution of a job with a key."""
     chosen = random.choice(("return", "replace", "replace", "after", "after", "after", "reject"))
     most_ms = None
     if key is not None and chosen == "replace" and delay_ms is not None:
@@ -297,7 +297,7 @@ def conflict(random: Random, key: str | None, delay_ms: int | None) -> dict[str,
 
 
 def labels(random: Random) -> dict[str, Any]:
-    """Return what few jobs have that is theirs alone: a service, tags, digests of their arguments, headers."""
+    """Return rare fields of a job: a service, tags, digests of its arguments, headers."""
     service = "s" if random.random() < 0.05 else None
     tags = random.choice((("x",), ("x", "y"))) if random.random() < 0.05 else ()
     return {

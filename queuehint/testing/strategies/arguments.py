@@ -36,7 +36,7 @@ def check_strategy(name: str, value: object) -> None:
 def check_choices(
     name: str, chosen: object, known: Collection[Value], *, may_be_empty: bool = False
 ) -> tuple[Value, ...]:
-    """Check that some of what is known are chosen, or none if that may be."""
+    """Check that some of the known values are chosen, or none if allowed."""
     is_some = isinstance(chosen, Collection) and not isinstance(chosen, str) and (may_be_empty or len(chosen) > 0)
     if not is_some or not isinstance(chosen, Collection) or not set(chosen) <= set(known):
         raise InvalidArgument(f"{name}={chosen!r} must be some of {', '.join(map(repr, known))}")

@@ -27,7 +27,7 @@ NOW_MS = 1_600_000_000_000
 
 def recurrences(*, allow_cron: bool | None = None) -> SearchStrategy[Recurrence]:
     """
-    Generate when schedules are due: by intervals and by cron expressions.
+    Generate recurrences: intervals and cron expressions.
 
     Shrinks towards every second for ever; then towards every minute of a cron expression, in UTC.
 
@@ -60,7 +60,7 @@ def recurrences(*, allow_cron: bool | None = None) -> SearchStrategy[Recurrence]
 
 
 def _crons() -> SearchStrategy[str]:
-    """Five fields; no day of a month that not every month has."""
+    """Generate five fields, without days that some months lack."""
 
     def field(least: int, most: int) -> SearchStrategy[str]:
         number = st.integers(least, most)

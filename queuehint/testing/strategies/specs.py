@@ -28,7 +28,7 @@ _FIELDS = attrs.fields_dict(JobSpec)
 
 def backoffs() -> SearchStrategy[Backoff]:
     """
-    Generate back-offs of every legal range; most are short.
+    Generate back-offs of every legal range, mostly short ones.
 
     Shrinks towards 1 s before each attempt, without jitter.
 
@@ -48,7 +48,7 @@ def backoffs() -> SearchStrategy[Backoff]:
 
 def policies() -> SearchStrategy[Policy]:
     """
-    Generate what is asked of jobs that do not simply finish: few attempts, short times, every choice of words.
+    Generate policies of jobs that do not simply finish: few attempts, short times, every policy word.
 
     Shrinks towards one attempt and the default of every choice.
 
@@ -134,7 +134,7 @@ def job_graphs(
     whens: Collection[When] = _SUCCESS,
 ) -> SearchStrategy[tuple[JobSpec, ...]]:
     """
-    Generate graphs: jobs with places and with edges, each of which depends on jobs before it only.
+    Generate graphs: jobs with places and with edges, each depending on earlier jobs only.
 
     So they may be enqueued one by one in their order, or all at once in any.
 
@@ -165,7 +165,7 @@ def job_graphs(
 
 
 def _tied(knots: list[tuple[JobSpec, list[tuple[int, When]]]]) -> tuple[JobSpec, ...]:
-    """Make the graph; an edge is given by how many jobs are between, counted round."""
+    """Make the graph. An edge is the number of jobs between its ends, counted round."""
     made: list[JobSpec] = []
     named: list[str] = []
     for job, chosen in knots:

@@ -84,13 +84,13 @@ def errors() -> SearchStrategy[JobError]:
 
 
 def progresses() -> SearchStrategy[Progress]:
-    """Generate how far jobs are. Shrinks towards nothing said."""
+    """Generate progress reports. Shrinks towards an empty one."""
     amounts = st.none() | st.integers(0, 100).map(float)
     return st.builds(Progress, amounts, amounts, st.none() | st.text(max_size=10))
 
 
 def dependencies(*, ids: SearchStrategy[str] = IDS) -> SearchStrategy[Dependency]:
-    """Generate edges. Shrinks towards one that waits for success and carries nothing."""
+    """Generate edges. Shrinks towards success without a result."""
     return st.builds(
         lambda job_id, when, name, data: Dependency(job_id, when, name, data=data and when != "failure"),
         ids,
@@ -117,7 +117,7 @@ def retentions() -> SearchStrategy[Retention]:
 
 
 def retries() -> SearchStrategy[Retry]:
-    """Generate answers that ask for another attempt. Shrinks towards the back-off of the job."""
+    """Generate retry replies. Shrinks towards the back-off of the job."""
     return st.builds(Retry, st.none() | _SECONDS)
 
 
@@ -156,7 +156,7 @@ def limits(*, paths: SearchStrategy[Path] = PATHS) -> SearchStrategy[Limit]:
 
 
 def event_filters(*, paths: SearchStrategy[Path] = PATHS) -> SearchStrategy[EventFilter]:
-    """Generate filters of events. Shrinks towards the one that all pass."""
+    """Generate filters of events. Shrinks towards the filter that all events pass."""
     return st.builds(
         lambda **fields: EventFilter(**fields).check(),
         kinds=few(st.sampled_from(EventKind), most=2),
@@ -167,7 +167,7 @@ def event_filters(*, paths: SearchStrategy[Path] = PATHS) -> SearchStrategy[Even
 
 
 def record_filters(*, paths: SearchStrategy[Path] = PATHS) -> SearchStrategy[RecordFilter]:
-    """Generate filters of records. Shrinks towards the one that all pass."""
+    """Generate filters of records. Shrinks towards the filter that all records pass."""
     since = st.none() | st.integers(NOW_MS - 60_000, NOW_MS)
     until = st.none() | st.integers(NOW_MS, NOW_MS + 60_000)
     return st.builds(

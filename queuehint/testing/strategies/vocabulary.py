@@ -150,7 +150,7 @@ _WHILES_MS = st.integers(1, 60_000)
 
 
 def _selections(named: _Named) -> SearchStrategy[RecordFilter]:
-    """Draw the filter of a pause: a path, or one condition or two and perhaps a path."""
+    """Draw the filter of a pause: a path, or one or two conditions and perhaps a path."""
     words = st.sampled_from([{"user": "u"}, {"task": "task"}, {"pool": "default"}, {"service": "s"}, {"tag": "x"}])
     alone = st.builds(lambda path: RecordFilter(path=path), named.path)
     return alone | st.builds(
@@ -196,7 +196,7 @@ _OF_KIND: Final[dict[type[kinds.Kind], _Maker]] = {
 
 
 def _drawn(kind: kinds.Kind, named: _Named) -> SearchStrategy[Any] | None:
-    """Return how a field of a kind is drawn; None if it keeps its default."""
+    """Return the strategy of a field by its kind, None for the default."""
     if isinstance(kind, kinds.Asked):
         return st.integers(kind.least, min(kind.most, 100))
     if isinstance(kind, kinds.Choice):
@@ -224,7 +224,7 @@ def _notes(named: _Named) -> SearchStrategy[op.Note]:
 
 
 def _value(field: attrs.Attribute[Any], kind: kinds.Kind, named: _Named) -> SearchStrategy[Any] | None:
-    """Return how a field is drawn, by its name or its kind; None if it keeps its default."""
+    """Return the strategy of a field by its name or its kind, None for the default."""
     takes_none = isinstance(kind, kinds.Optional) and kind.takes_none
     if isinstance(kind, kinds.Optional):
         kind = kind.kind
@@ -248,14 +248,14 @@ def _by_fields(kind: type[Any], named: _Named) -> SearchStrategy[Any]:
 
 
 def _change_schedule(_: _Named) -> SearchStrategy[op.ChangeSchedule]:
-    """Draw a change of a schedule; one that resumes it has a version."""
+    """Draw a change of a schedule. A resume has a version."""
     times = st.none() | _TIMES_MS
     resumes = st.builds(op.ChangeSchedule, NAMES, st.just("resume"), _VERSIONS, times)
     return st.builds(op.ChangeSchedule, NAMES, st.sampled_from(["pause", "drop"])) | resumes
 
 
 def _list_lines(named: _Named) -> SearchStrategy[op.ListLines]:
-    """Draw a question for lines; one for the longest has no cursor."""
+    """Draw a query of lines. A query of the longest has no cursor."""
     return _by_fields(op.ListLines, named).map(
         lambda drawn: attrs.evolve(drawn, longest=drawn.longest and drawn.after is None)
     )
@@ -307,7 +307,7 @@ def operations(
     hints: SearchStrategy[list[str]] = PLACES,
 ) -> SearchStrategy[AnyOperation]:
     """
-    Generate operations, changes and questions alike: each is one that a backend does, or refuses for what is there.
+    Generate operations, changes and queries alike, each valid or refused because of the state of the backend.
 
     In a state machine pass what there is: ``data.draw(operations(ids=self.ids, grants=self.grants))``.
 

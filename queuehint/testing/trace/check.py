@@ -102,7 +102,7 @@ def examine_trace(
     limit: int = FAULTS_MAX,
 ) -> TraceReport:
     """
-    Like `find_faults`; return also what could not be judged, and neither refuse nor warn of jobs not described.
+    Like `find_faults`, without refusals or warnings about undescribed jobs. Return the unjudged events too.
 
     Raises:
         InvalidTraceError: it is no trace.
@@ -140,7 +140,7 @@ def examine_trace(
 
 def check_sight(report: TraceReport, parameter: str, *, stacklevel: int) -> None:
     """
-    Refuse a report without a fault that knows the place of no job that ran; warn if it lacks that of some.
+    Refuse a report that knows the place of no job that ran and found no fault. Warn if some places are missing.
 
     Raises:
         InvalidTraceError: it knows none.
@@ -161,7 +161,7 @@ def check_sight(report: TraceReport, parameter: str, *, stacklevel: int) -> None
 
 def check_amount(value: object, parameter: str, *, kinds: tuple[type, ...] = (int, float)) -> None:
     """
-    Refuse what is no amount.
+    Refuse an invalid amount.
 
     Raises:
         InvalidTraceError: it is no number of these kinds, or less than 0.

@@ -72,7 +72,7 @@ def in_order(events: Sequence[TraceEvent], tolerance_ms: float) -> list[int]:
 
 
 class Checker:
-    """Goes through a trace; ``faults`` is what it found."""
+    """A pass through a trace. ``faults`` has its findings."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Checker:
         del self.faults[self._limit :]
 
     def _forget(self) -> None:
-        """Know nothing of any job: events are missing."""
+        """Forget all jobs after missing events."""
         self.lives.clear()
         self._placed, self._running = Places(), Places()
         if self.slots is not None:
@@ -132,7 +132,7 @@ class Checker:
         self._gaps += 1
 
     def unjudged(self) -> tuple[str, ...]:
-        """Return what could not be judged, and why."""
+        """Return the unjudged events, and the reasons."""
         found = [f"{text}: {counted(count, 'job')}" for text, count in self._missing.items()]
         return (*found, f"what happened across a gap: {self._gaps}") if self._gaps else tuple(found)
 
@@ -297,7 +297,7 @@ class Checker:
         self._running.add(life.claims, life.ran, life)
 
     def _judge_conflicts(self, event: TraceEvent, life: Life) -> bool:
-        """Hold a start against the jobs in its way; return whether there is one."""
+        """Check a start against the jobs in its way. Return whether there is a conflict."""
         found = self._running.first(life.claims)
         if found is not None:
             other = found[1]
@@ -342,7 +342,7 @@ class Checker:
             self._blame(Rule.DEPENDENCY, event, life, other, said)
 
     def _is_met(self, edge: Dependency, job: TraceJob) -> bool:
-        """Return whether a job has ended in a way that opens an edge; a resolved edge stays so."""
+        """Return whether the end of a job opens an edge. A resolved edge stays resolved."""
         other = self.lives.get(edge.id)
         if other is None:
             return False
@@ -363,7 +363,7 @@ class Checker:
         )
 
     def _stop(self, event: TraceEvent, life: Life) -> None:
-        """Take a job from its worker; that it was not started is a fault, unless nothing is known of it."""
+        """Take a job from its worker. A stop without a start is a fault, unless the job is unknown."""
         if life.ran:
             if event.token is not None and life.token is not None and event.token != life.token:
                 said = f"{_named(life)} was {event.kind} with token {event.token}, and runs with {life.token}"
@@ -470,12 +470,12 @@ _ENDED = {"finished": "finished", "failed": "failed", "ended": "ended"}
 
 
 def _must_wait(job: TraceJob) -> bool:
-    """Return whether a job fails by another end of a dependency than the one it waits for."""
+    """Return whether a job fails by an end of a dependency other than the awaited one."""
     return any(edge.when == "must" for edge in job.depends_on)
 
 
 def _may_end_unstarted(event: TraceEvent, life: Life) -> bool:
-    """Return whether a job that does not run may end so: a signal or a wait for one, or one that fails by an edge."""
+    """Return whether a job may end without a start: a signal, a wait for one, or a job failed by an edge."""
     if life.ran:
         return False
     if event.cause is not None:

@@ -50,7 +50,7 @@ class Run:
 
 
 def runs_of(events: Iterable[TraceEvent]) -> list[Run]:
-    """Return all runs in order of their starts; what ended and was never started is none."""
+    """Return all runs in order of their starts, without jobs that ended before a start."""
     runs: list[Run] = []
     running: dict[str, Run] = {}
     queued: dict[str, float] = {}
@@ -175,7 +175,7 @@ def mermaid(
 
 
 class _Lanes:
-    """Numbers of tracks, and what each is called."""
+    """Numbers of tracks, and their names."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -183,7 +183,7 @@ class _Lanes:
 
 
 def _lanes(slices: Sequence[tuple[str, float, float]]) -> _Lanes:
-    """Spread slices over tracks so that none overlap on one: several of a name where they have to be."""
+    """Assign slices to tracks without overlaps, with several tracks of a name as necessary."""
     lanes = _Lanes()
     free: dict[str, list[tuple[float, int]]] = {}
     numbers: dict[int, int] = {}
@@ -206,7 +206,7 @@ def _lanes(slices: Sequence[tuple[str, float, float]]) -> _Lanes:
 
 
 def _names(process: int, name: str, lanes: _Lanes) -> list[dict[str, Any]]:
-    """Return what the tracks are called, in order of their names."""
+    """Return the names of the tracks, in their order."""
     head = {"ph": "M", "pid": process, "tid": 0}
     lines: list[dict[str, Any]] = [{**head, "name": "process_name", "args": {"name": name}}]
     for rank, (lane, text) in enumerate(sorted(lanes.names.items(), key=lambda item: item[1])):
@@ -235,7 +235,7 @@ def _key(known: Mapping[str, TraceJob], job_id: str) -> str:
 
 
 def _bar(run: Run, job: TraceJob | None) -> str:
-    """Return what the bar of a run says."""
+    """Return the label of a run's bar."""
     text = f"{job.task} {run.job[-ID_LENGTH:]}" if job is not None and job.task else run.job
     if run.number > 1:
         text += f" ({run.number})"
@@ -245,5 +245,5 @@ def _bar(run: Run, job: TraceJob | None) -> str:
 
 
 def _mermaid_text(text: str) -> str:
-    """Return text for a Gantt chart, in which a colon, a semicolon or a number sign would end it."""
+    """Return text without the colon, semicolon or number sign that would end it in a Gantt chart."""
     return "".join(sign if sign.isalnum() or sign in _PLAIN else "/" if sign == ":" else "_" for sign in text) or "_"

@@ -42,7 +42,7 @@ class Rule(StrEnum):
 @attrs.frozen(kw_only=True)
 class Fault:
     """
-    One rule that was broken.
+    One broken rule.
 
     Args:
         rule: which.
@@ -89,7 +89,7 @@ class TraceReport:
 
     @property
     def is_blind(self) -> bool:
-        """Jobs ran, and the place of none is known: no order and no overlap was judged."""
+        """Whether jobs ran without any known place, so that neither order nor overlap was judged."""
         return 0 < self.ran == self.undescribed
 
 
@@ -112,12 +112,12 @@ class TraceError(AssertionError):
 
 
 def named(job_id: str) -> str:
-    """Return the id of a job as a message shows it."""
+    """Return the id of a job as shown in messages."""
     return job_id if job_id.isprintable() else shown(job_id)
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless it is one."""
+    """Return a number with its noun, in the singular for 1."""
     if count == 1:
         return f"1 {noun}"
     if noun.endswith("ch"):
@@ -126,7 +126,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def name_at(job_id: str, claims: tuple[Claim, ...], others: tuple[Claim, ...]) -> str:
-    """Name a job and those of its claims that conflict with another's."""
+    """Name a job and its claims that conflict with another job's."""
     met = [claim for claim in claims if conflict((claim,), others)]
     shared = any(claim.mode == "shared" for some in (claims, others) for claim in some)
     keys = [queue_key(claim.path) + (f" ({claim.mode})" if shared else "") for claim in met[:KEYS_SHOWN]]

@@ -47,7 +47,7 @@ _CHOICES = {
 @attrs.frozen(kw_only=True)
 class Trace:
     """
-    A trace as it was read.
+    A trace as read.
 
     Args:
         skipped: how many lines of a log said nothing of jobs, and other things to know, one sentence each.
@@ -100,7 +100,7 @@ class TraceReader:
         self.resolution_ms: float = 0
 
     def read_file(self, file: IO[bytes]) -> None:
-        """Like `read_lines`; of a line that is too long no more is read than is needed to say so."""
+        """Like `read_lines`. An overlong line is read no further than its error requires."""
         self.read_lines(iter(lambda: file.readline(LINE_BYTES_MAX + 1), b""))
 
     def read_lines(self, lines: Iterable[str | bytes]) -> None:
@@ -152,7 +152,7 @@ class TraceReader:
             raise LineError("no event (kind), no job (job), no line of a worker's log and no record")
 
     def trace(self) -> Trace:
-        """Return what was read."""
+        """Return the trace read."""
         events, notes = records.events_of(self.records)
         skipped = [f"{text}: {count}" for text, count in self.skipped.items()]
         skipped += self.log.missing() + notes
@@ -164,7 +164,7 @@ class TraceReader:
         )
 
     def take(self, event: TraceEvent) -> None:
-        """Add an event; if its job was described anew, it is there from now on."""
+        """Add an event. A new description of its job takes effect now."""
         self.at_ms = event.at_ms
         claims = self.moved.pop(event.job, None)
         if claims is not None and event.claims is None:
@@ -173,7 +173,7 @@ class TraceReader:
         self.events.append(event)
 
     def describe(self, job: TraceJob) -> None:
-        """Add a job; one with events is where it is said to be from its next event on."""
+        """Add a job. A new description of a job with events takes effect at its next event."""
         known = self.jobs.get(job.id)
         if known is not None and job.id in self.seen:
             if known.claims != job.claims or job.id in self.ever_moved:
@@ -214,7 +214,7 @@ class TraceReader:
         )
 
     def time(self, found: dict[str, Any]) -> float:
-        """Return when an event happened; one that does not say, when the one before it did."""
+        """Return the time of an event, by default that of the previous one."""
         if found.get("at_ms") is not None:
             return _number_of(found, "at_ms")
         if found.get("at") is None:
@@ -268,7 +268,7 @@ def text_of(found: dict[str, Any], name: str) -> str:
 
 
 def optional_text_of(found: dict[str, Any], name: str) -> str | None:
-    """Return an id in a line; None if there is none."""
+    """Return an id in a line, None if there is none."""
     value = found.get(name)
     return None if value is None or value == "" else text_of(found, name)
 
@@ -338,7 +338,7 @@ def _edges(value: Any) -> Any:
 
 
 def _past(found: dict[str, Any]) -> records.Past:
-    """Return what an exported record tells."""
+    """Return the past of a job from an exported record."""
     spec = found["spec"]
     policy = spec.get("policy") if isinstance(spec.get("policy"), dict) else {}
     described = {**policy, **spec, "job": found.get("id"), "needs_slot": spec.get("presence_ms") is None}
@@ -367,7 +367,7 @@ def trace_lines(
     events: Iterable[TraceEvent | Event], jobs: Iterable[TraceJob | JobSpec | JobRecord] = (), *, resolution_ms: int = 0
 ) -> Iterator[str]:
     r"""
-    Yield a trace as lines of ASCII, each with its ``\n``: the jobs first.
+    Yield a trace as lines of ASCII, each with its ``\n``, the jobs first.
 
     Args:
         events, jobs: as of `check_trace`.

@@ -30,7 +30,7 @@ class LogReader:
         self._has_jobs = False
 
     def events_of(self, line: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return what a line tells, as fields of events; nothing if it tells nothing by itself."""
+        """Return the fields of the events in a line, none for an uninformative line."""
         event, job_id, token = line["event"], line.get("job_id"), line.get("token")
         self._has_jobs = True
         told = {name: line[name] for name in ("worker", "token") if line.get(name) is not None}
@@ -63,7 +63,7 @@ class LogReader:
         return [{"kind": kind, **({"cause": outcome} if outcome == "unknown_task" else {}), **told}]
 
     def missing(self) -> list[str]:
-        """Return what the log should have told and did not."""
+        """Return the events missing in the log."""
         if self._has_jobs and not self._has_starts:
             return ["the log does not tell when jobs start: run workers with --log-level debug"]
         return []

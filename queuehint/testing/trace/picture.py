@@ -155,7 +155,7 @@ class _Picture:
         return list(found)
 
     def _columns(self, culprits: Sequence[str], lanes: Sequence[str]) -> list[int]:
-        """Return the events to show: where the two took their places and ran, the last ones before, the next ones."""
+        """Return the events to show: placements and runs of the two jobs, the last ones before, the next ones."""
         chosen = {self._moment}
         for job_id in culprits:
             before = [rank for rank in self._ranks[job_id] if rank <= self._moment]

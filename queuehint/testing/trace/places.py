@@ -32,13 +32,13 @@ class _Node(Generic[Item]):
 
 
 class Places(Generic[Item]):
-    """Items with claims, each under a number that is greater than all before it."""
+    """Items with claims, each under a number greater than all before."""
 
     def __init__(self) -> None:
         self._root: _Node[Item] = _Node()
 
     def add(self, claims: tuple[Claim, ...], number: int, item: Item) -> None:
-        """Put down an item; O(depth) a claim."""
+        """Add an item; O(depth) a claim."""
         for claim in claims:
             is_exclusive = claim.mode == "exclusive"
             node = self._root
@@ -56,7 +56,7 @@ class Places(Generic[Item]):
                 node.here_exclusive[number] = item
 
     def remove(self, claims: tuple[Claim, ...], number: int) -> None:
-        """Take away what was put down with these claims; nodes that are empty go."""
+        """Remove the item of these claims, and empty nodes."""
         for claim in claims:
             node = self._root
             above: list[tuple[_Node[Item], str]] = []

@@ -26,7 +26,7 @@ _ENDED, _QUEUED = -2, -1
 
 @attrs.frozen(kw_only=True)
 class Past:
-    """Events of one job, as its record shows them."""
+    """Events of one job, derived from its record."""
 
     job: TraceJob
     state: str
@@ -43,7 +43,7 @@ class Past:
 
     @classmethod
     def of(cls, record: JobRecord) -> Past:
-        """Return what a record tells."""
+        """Return the past of a job from its record."""
         return cls(
             job=TraceJob.of(record),
             state=record.state.value,
@@ -66,7 +66,7 @@ def edge_of(value: dict[str, Any]) -> Dependency:
 
 def events_of(pasts: Iterable[Past], *, unfinished: bool = False) -> tuple[list[TraceEvent], list[str]]:
     """
-    Return what happened to jobs, in order of time, and what could not be told, one sentence each.
+    Return the events of jobs in order of time, and the unknown ones, one sentence each.
 
     Args:
         unfinished: tell also of jobs that are not over, of canceled ones and of all attempts; what was read one after
@@ -110,7 +110,7 @@ def _events(past: Past) -> list[tuple[tuple[float, float], TraceEvent]]:
 
 
 def _queued(past: Past) -> list[tuple[tuple[float, float], TraceEvent]]:
-    """Return when a job took its place, if the record tells."""
+    """Return the time at which a job took its place, if known from the record."""
     queued_ms = past.queued_ms
     # One that was dead and brought back may have held an earlier place.
     failed_ms = min(past.failed_ms, default=None)

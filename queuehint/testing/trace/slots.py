@@ -51,7 +51,7 @@ class Slots:
             self._add(pool, count)
 
     def forgotten(self) -> Slots:
-        """Return one that knows of no job and of no worker."""
+        """Return an empty state without jobs and workers."""
         return Slots(self._slots, self._idle_ms)
 
     # --- ready jobs ----------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ class Slots:
         self._wait_or_be_ready(life, seq, at_ms, placed, None if found is None else found[1])
 
     def left(self, life: Life, at_ms: float, placed: Places[Life]) -> None:
-        """Note that a job has no place any more: those that waited for it may be ready."""
+        """Record that a job has left its place, so that the jobs behind it may be ready."""
         self.withdraw(life)
         self._doubtful.pop(life.job_id, None)
         for other, seq in self._watchers.pop(life.job_id, ()):
@@ -71,11 +71,11 @@ class Slots:
             self._ask_again(other, seq, at_ms, placed)
 
     def put_back(self, life: Life, at_ms: float, placed: Places[Life]) -> None:
-        """Note that a job has its place still, and waits for no time."""
+        """Record that a job keeps its place, and waits for no time."""
         self._ask_again(life, life.seq, at_ms, placed)
 
     def doubt(self, life: Life) -> None:
-        """Note that a job may have an earlier place than its events say: no job behind that place counts as ready."""
+        """Record that a job may have an earlier place than its events show, so that no later job counts as ready."""
         self._doubtful[life.job_id] = life
         for ready in self._ready.values():
             for other, _ in list(ready.values()):
@@ -119,7 +119,7 @@ class Slots:
             ready.pop(life.job_id, None)
 
     def any_ready(self, pool: str | None) -> Life | None:
-        """Return the job of a pool (None: of any) that is ready longest."""
+        """Return the job of a pool (None: of any) with the longest ready time."""
         offers = [ready for of, ready in self._ready.items() if ready and pool in {None, of}]
         found = min((next(iter(ready.values())) for ready in offers), key=_since, default=None)
         return None if found is None else found[0]
@@ -136,7 +136,7 @@ class Slots:
         self._count(life, event.worker, -1)
 
     def stopped(self, life: Life, event: TraceEvent) -> None:
-        """Note that a job gives back its slot."""
+        """Record that a job returns its slot."""
         if event.kind == "lost":
             # Its worker may be dead.
             for key in [key for key in self._counts if key[0] == life.worker and life.worker is not None]:
@@ -145,7 +145,7 @@ class Slots:
         self._count(life, life.worker, 1)
 
     def told(self, event: TraceEvent) -> None:
-        """Note what an event says of free slots."""
+        """Record the free slots in an event."""
         self._now_ms = max(self._now_ms, event.at_ms)
         if event.free_slots is not None and not self._are_given:
             key = event.worker, event.pool
@@ -172,7 +172,7 @@ class Slots:
             self._since.pop(pool, None)
 
     def idle_until(self, now_ms: float) -> Iterator[tuple[Life, float]]:
-        """Yield the jobs that were ready for too long until now while a slot was free, each with since when; once."""
+        """Yield the jobs ready for too long beside a free slot, each with its ready time, once."""
         is_later = now_ms > self._now_ms
         self._now_ms = max(self._now_ms, now_ms)
         if not is_later or not self._since:

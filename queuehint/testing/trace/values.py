@@ -103,7 +103,7 @@ class TraceJob:
 
     @property
     def path(self) -> Path | None:
-        """The path of the job's only claim; None if it has none or several."""
+        """The path of the job's only claim, None if it has none or several."""
         return self.claims[0].path if len(self.claims) == 1 else None
 
     @classmethod
@@ -117,7 +117,7 @@ class TraceJob:
         **fields: Any,
     ) -> TraceJob:
         """
-        Return a job with one claim, or what a `JobSpec` or a `JobRecord` says.
+        Return a job with one claim, or the job of a `JobSpec` or a `JobRecord`.
 
         Args:
             job: its id; with a spec or a record nothing else is given.
@@ -162,7 +162,7 @@ def _kind(value: object) -> Kind:
 @attrs.frozen(kw_only=True)
 class TraceEvent:
     """
-    An event of a job of any queue; an `Event` of a store serves as well.
+    An event of a job of any queue. An `Event` of a store serves as well.
 
     Args:
         kind: a word of `EventKind`, or ``"ended"`` if the outcome is unknown, or ``"idle"``: a worker with a free slot
@@ -219,7 +219,7 @@ def _word(state: JobState | None) -> str | None:
 
 def listed(value: object, parameter: str) -> Iterable[object]:
     """
-    Return what a user passes as a list.
+    Return a user's argument as a list.
 
     Raises:
         InvalidTraceError: it is a text, a mapping, or nothing to go through.

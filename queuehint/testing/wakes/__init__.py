@@ -1,5 +1,5 @@
 """
-Queues whose `take` waits, driven by several callers side by side: lost wake-ups, and locks that are missing.
+Queues with a blocking `take`, driven by concurrent callers: lost wake-ups and missing locks.
 
 `story` plays one history: a producer and workers, whose calls are interleaved as a plan says, and judges it. The calls
 are made by a crew: `tasks` on a loop that runs one step at a time, or `threads`, one of which runs at a time, with

@@ -46,7 +46,7 @@ BEFORE: Final = tuple([tuple(map(Turn, calls)) for calls in _BEFORE])
 @attrs.frozen
 class Probe:
     """
-    What is to be known of a queue before it is checked.
+    The properties of a queue, found before its check.
 
     Args:
         make: makes the crew of a history: of tasks if `take` is asynchronous, else of threads.
@@ -60,7 +60,7 @@ class Probe:
 
 
 def probe(factory: Callable[[], Any]) -> Probe:
-    """Make a queue, look at it, and close it."""
+    """Make a queue, probe it, and close it."""
     crew = TaskCrew()
     try:
         queue = crew.make(factory)
@@ -104,7 +104,7 @@ class WakeSearch:
 
     def sweep(self, rows: Sequence[tuple[Sequence[JobSpec], int]], *, max_examples: int) -> WakeStory | None:
         """
-        Play all histories of few jobs in which one call is stopped once; return the first that breaks a rule.
+        Play all histories of few jobs with one preemption. Return the first that breaks a rule.
 
         Args:
             rows: the jobs, and how many workers there are.
@@ -145,7 +145,7 @@ class WakeSearch:
         max_examples: int,
     ) -> WakeStory | None:
         """
-        Draw histories; return the smallest that breaks a rule, None if none was found.
+        Draw histories. Return the smallest that breaks a rule, None without a fault.
 
         Args:
             specs: the jobs of a history are of one of these.
@@ -170,7 +170,7 @@ class WakeSearch:
         return None if convicted is None else self._shortened(convicted)
 
     def _shortened(self, story: WakeStory) -> WakeStory:
-        """Return the same history without turns, and without switches, that it does not take."""
+        """Return the same history without unused turns and switches."""
         at = 0
         while at < len(story.plan.turns):
             before, turn, after = story.plan.turns[:at], story.plan.turns[at], story.plan.turns[at + 1 :]
@@ -201,7 +201,7 @@ def plans_of(
     steps_max: int,
     max_jobs: int,
 ) -> SearchStrategy[WakePlan]:
-    """Return a strategy for histories; the simplest are of few jobs, one call after the other."""
+    """Return a strategy for histories, the simplest of few jobs, one call after the other."""
     # Calls are short: most switches come early in them.
     early = st.integers(0, max(1, steps_max // 6)) | st.integers(0, max(1, steps_max // 3))
     steps = st.none() | early | st.integers(0, steps_max)
@@ -224,7 +224,7 @@ def plans_of(
 
 def one_switch(specs: Sequence[JobSpec], workers: int, steps_max: int) -> Generator[WakePlan, bool, None]:
     """
-    Yield the histories of some jobs in which one call is stopped, at each of its steps, and another one comes between.
+    Yield the histories of some jobs in which one call is preempted, at each of its steps, by another one.
 
     Sent is whether the call was stopped: if not, it has no later step.
     """

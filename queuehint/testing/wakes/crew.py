@@ -1,4 +1,4 @@
-"""What makes the calls of a history: it runs one caller at a time, up to a point that it is told."""
+"""The crew that makes the calls of a history, one caller at a time, up to a given point."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Crew(Protocol):
         """Make a queue, with locks and events that the crew knows of."""
 
     def begin(self, caller: int, function: Callable[..., Any], *arguments: Any) -> None:
-        """Give a caller its next call; it makes no step of it yet."""
+        """Give a caller its next call, without a step."""
 
     def can_go(self, caller: int) -> bool:
         """Return whether a caller can make a step of its call."""
 
     def go(self, caller: int, steps: int | None) -> None:
-        """Let a caller go on: for so many steps, or until it waits or its call has ended."""
+        """Resume a caller for a number of steps, or until it waits or its call has ended."""
 
     def ended(self, caller: int) -> tuple[Any, BaseException | None] | None:
-        """Return what its call returned or raised, None while it goes on."""
+        """Return the result or the exception of a caller's ended call, None before its end."""
 
     def where(self, caller: int) -> str | None:
         """Return the line of the queue's code at which a caller stands."""
@@ -43,10 +43,10 @@ class Crew(Protocol):
         """Return whether a caller waits for a lock, not for a condition, an event or a semaphore."""
 
     def holder(self, caller: int) -> int | None:
-        """Return who holds the lock that a caller waits for, None if that is not known."""
+        """Return the holder of the lock that a caller waits for, None if unknown."""
 
     def time_out(self, caller: int) -> bool:
-        """Let the time of a caller's wait be over; return False if it has no time-out."""
+        """End a caller's wait by its time-out. Return False if it has none."""
 
     def close(self) -> None:
         """End all calls."""

@@ -1,5 +1,5 @@
 """
-Locks of `threading` that a crew of threads knows of: conditions, events, semaphores and queues are made of them.
+Locks of `threading` controlled by a crew of threads, the basis of conditions, events, semaphores and queues.
 
 `switched` puts functions into `threading`, and wherever a module has imported them by name, that make such locks for
 the callers of the crew in charge, and locks as ever for all other threads.
@@ -24,19 +24,19 @@ _SLEEP: Final = time.sleep
 
 
 class Threads(Protocol):
-    """What a lock asks of the crew whose threads take it."""
+    """The interface from a lock to the crew of its threads."""
 
     def is_mine(self) -> bool:
-        """Return whether this thread is one of its callers, or the one that makes the queue."""
+        """Return whether this thread is a caller of the crew, or the one that makes the queue."""
 
     def caller(self) -> int:
         """Return the number of the caller that runs."""
 
     def wait(self, lock: Lock, *, has_timeout: bool) -> bool:
-        """Wait until a lock is free; return False if the time is over before."""
+        """Wait until a lock is free. Return False after a time-out."""
 
     def sleep(self) -> bool:
-        """Sleep until nothing else can go on; return False in a thread that makes no call."""
+        """Sleep until no other caller can continue. Return False in a thread without a call."""
 
 
 IN_CHARGE: list[Threads] = []
@@ -44,7 +44,7 @@ IN_CHARGE: list[Threads] = []
 
 
 class Lock:
-    """A lock; who waits for it is told to the crew."""
+    """A lock that reports its waiting callers to the crew."""
 
     def __init__(self, crew: Threads) -> None:
         self._crew = crew
@@ -52,11 +52,11 @@ class Lock:
         self._count = 0
 
     def is_free(self, _caller: int) -> bool:
-        """Return whether a caller would get it."""
+        """Return whether a caller would get the lock."""
         return self.holder is None
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it, as soon as it is free."""
+        """Acquire the lock, as soon as it is free."""
         caller = self._crew.caller()
         if not self.is_free(caller) and (not blocking or not self._crew.wait(self, has_timeout=timeout >= 0)):
             return False
@@ -65,7 +65,7 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         if self.holder is None:
             raise RuntimeError("release unlocked lock")
         self._count -= 1
@@ -73,7 +73,7 @@ class Lock:
             self.holder = None
 
     def locked(self) -> bool:
-        """Return whether somebody has it."""
+        """Return whether the lock is held."""
         return self.holder is not None
 
     def __enter__(self) -> Self:
@@ -85,14 +85,14 @@ class Lock:
 
 
 class RLock(Lock):
-    """A lock that its holder gets again."""
+    """A reentrant lock."""
 
     def is_free(self, caller: int) -> bool:
-        """Return whether a caller would get it."""
+        """Return whether a caller would get the lock."""
         return self.holder is None or self.holder == caller
 
     def release(self) -> None:
-        """Give it back, once for each time that it was taken."""
+        """Release the lock, once for each acquisition."""
         if self.holder != self._crew.caller():
             raise RuntimeError("cannot release un-acquired lock")
         super().release()
@@ -154,7 +154,7 @@ def _may_import_locks(module: ModuleType) -> bool:
 
 
 def _made_instead(value: object) -> Callable[..., Any] | None:
-    """Return what stands in place of a function of `threading` or `time`; None for anything else."""
+    """Return the replacement of a function of `threading` or `time`, None for any other value."""
     if value is _SLEEP:
         return _sleep
     if any(value is each for each in _LOCKS):

@@ -1,4 +1,4 @@
-"""One history of a queue whose `take` waits: a producer and workers, whose calls are interleaved as a plan says."""
+"""One history of a queue with a blocking `take`: a producer and workers, with interleaved calls of a plan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GOES_ON_MAX: Final = 2_000
 
 class WaitingQueue(Protocol):
     """
-    The interface of a queue for ``check_queue(wakes=True)``. Methods may be asynchronous, or plain: `take` blocks then.
+    The interface of a queue for ``check_queue(wakes=True)``. Methods may be asynchronous, or plain: `take` then blocks.
 
     A plain queue is driven by threads, and one with an asynchronous `take` by tasks of one loop.
 
@@ -34,13 +34,13 @@ class WaitingQueue(Protocol):
     """
 
     def enqueue(self, job: TraceJob, /) -> Awaitable[None] | None:
-        """Take a job; its place is ``job.path``, or what ``job.claims`` say."""
+        """Enqueue a job. Its place is ``job.path``, or ``job.claims``."""
 
     def take(self) -> Awaitable[str | None] | str | None:
-        """Return the id of a job that runs from now on; wait until one may run."""
+        """Return the id of a started job, after a wait until one may run."""
 
     def end(self, job_id: str, outcome: Ended, /) -> Awaitable[None] | None:
-        """Learn how a job ended that runs: ``"finished"``, ``"retried"`` or ``"failed"``."""
+        """Receive the end of a running job: ``"finished"``, ``"retried"`` or ``"failed"``."""
 
 
 Call = Literal["enqueue", "take", "end"]
@@ -63,7 +63,7 @@ class Turn:
 
 @attrs.frozen
 class WakePlan:
-    """The jobs, what happens to them, and who goes on when; what is left then happens one by one."""
+    """The jobs, their ends, and the interleaving. The remaining steps happen one by one."""
 
     workers: int
     specs: tuple[JobSpec, ...]
@@ -81,7 +81,7 @@ class _Worker:
 
 
 class WakeStory(History):
-    """One history of a queue, of calls side by side."""
+    """One history of a queue, of concurrent calls."""
 
     handed_out_by = "take"
 
@@ -115,11 +115,11 @@ class WakeStory(History):
 
     @property
     def size(self) -> tuple[int, int]:
-        """The number of steps, and of those that stop in the midst of a call: small histories are read more easily."""
+        """The numbers of steps and of preemptions, by which the smallest history is chosen."""
         return len(self.steps), sum(", stops" in step for step in self.steps)
 
     def play(self) -> None:
-        """Play the plan, then what is left; close the queue."""
+        """Play the plan, then the rest, and close the queue."""
         for turn in self.plan.turns:
             options = self._options()
             if self.is_odd or not options:
@@ -141,7 +141,7 @@ class WakeStory(History):
     # --- who can go on -------------------------------------------------------------------------------------------
 
     def _caller(self, who: int | Call, options: Sequence[int]) -> int | None:
-        """Return the caller whose turn it is, None if there is none that can make the call."""
+        """Return the next caller, None if none can make the call."""
         if isinstance(who, int):
             return options[who % len(options)]
         free = [caller for caller in options if caller not in self._calls]
@@ -153,7 +153,7 @@ class WakeStory(History):
         return "take" if self._workers[caller - 1].job is None else "end"
 
     def _options(self, *, is_last: bool = False) -> list[int]:
-        """Return the callers that can go on with a call, then those that can make the next one."""
+        """Return the callers that can continue a call, then those that can make the next one."""
         going = [caller for caller in self._calls if self._crew.can_go(caller)]
         if not going:
             self._see_quiet()
@@ -172,11 +172,11 @@ class WakeStory(History):
         return [*going, *brings, *takes, *ends, *stopped]
 
     def _takes(self, caller: int) -> bool:
-        """Return whether the call of a caller is one that waits for a job."""
+        """Return whether the call of a caller is a `take`."""
         return caller != PRODUCER and self._workers[caller - 1].job is None
 
     def _see_quiet(self) -> None:
-        """Where all calls wait: end the waits that have time-outs, once; then see whether one waits for nothing."""
+        """Where all calls wait, end the waits with time-outs once, then check for a lost wake-up."""
         now = len(self.events)
         for caller in self._calls:
             if self._struck.get(caller) != now and self._crew.time_out(caller):
@@ -194,7 +194,7 @@ class WakeStory(History):
             self._idle_at = len(self.events)
 
     def why(self, fault: Fault) -> str:
-        """Return who waits, and what runs."""
+        """Return the waiting callers, and the running jobs."""
         waits = self._waits.get(fault.index)
         return super().why(fault) + (f";\n{waits}, and nothing has woken it" if waits else "")
 
@@ -211,7 +211,7 @@ class WakeStory(History):
                 self.is_odd = True
 
     def _deadlocked(self) -> list[int]:
-        """Return the callers that wait for locks which nobody gives back, and those that hold these."""
+        """Return the callers waiting for locks never released, and the holders."""
         locked = [caller for caller in self._calls if self._crew.waits_for_lock(caller)]
         for caller in locked:
             ring: list[int] = []
@@ -227,7 +227,7 @@ class WakeStory(History):
         return [*locked, *dict.fromkeys(at for at in map(self._crew.holder, locked) if at in self._calls)]
 
     def _locked(self, caller: int) -> str:
-        """Return what a caller of a deadlock waits for, in words."""
+        """Return the wait of a caller in a deadlock, in words."""
         at, holder = self._crew.where(caller), self._crew.holder(caller)
         if not self._crew.waits_for_lock(caller):
             return f"{_named(caller)} waits{f' at {at}' if at else ''} to be woken"
@@ -239,7 +239,7 @@ class WakeStory(History):
     # --- a turn --------------------------------------------------------------------------------------------------
 
     def _go_on(self, caller: int, steps: int | None) -> None:
-        """Let a caller go on: one step of the history."""
+        """Resume a caller for one step of the history."""
         others = [each for each in self._calls if each != caller and self._crew.can_go(each)]
         self.switches += bool(others)
         who = _named(caller)
@@ -259,7 +259,7 @@ class WakeStory(History):
         self._see_ended(caller, call, *ended)
 
     def _begin(self, caller: int) -> str:
-        """Begin the next call of a caller; return it in words."""
+        """Begin the next call of a caller. Return the call in words."""
         if caller == PRODUCER:
             spec = attrs.evolve(self._specs.pop(0), id=string.ascii_lowercase[len(self.jobs)], depends_on=())
             job = TraceJob.of(spec)
@@ -283,7 +283,7 @@ class WakeStory(History):
         return self._calls[caller]
 
     def _see_ended(self, caller: int, call: str, found: object, error: BaseException | None) -> None:
-        """Note what a call returned or raised."""
+        """Record the result or the exception of a call."""
         if error is not None:
             self.error, self.is_odd = error, True
             self.problem = f"{call.split(' ', maxsplit=1)[0]}() raised {type(error).__name__}: {error}"
@@ -309,7 +309,7 @@ def _named(caller: int) -> str:
 
 
 def close_by(crew: Crew, queue: object) -> None:
-    """Close a queue, if it can be."""
+    """Close a queue, if it has a `close`."""
     close = getattr(queue, "close", None)
     if close is None:
         return

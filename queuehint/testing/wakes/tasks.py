@@ -20,7 +20,7 @@ STEPS_MAX: Final = 100
 
 
 class TaskCrew:
-    """Tasks, each of which makes a step when it is told. No other loop may run on this thread."""
+    """Tasks, each of which makes one step on request. No other loop may run on this thread."""
 
     def __init__(self) -> None:
         self._loop = SteppedLoop()  # type: ignore[abstract] # it refuses the rest
@@ -28,7 +28,7 @@ class TaskCrew:
         self._polls: set[int] = set()
 
     def make(self, factory: Callable[[], Any]) -> Any:
-        """Make a queue where the loop runs, for what looks for it."""
+        """Make a queue on the running loop, for factories that look up the loop."""
         with self._running():
             return factory()
 
@@ -40,11 +40,11 @@ class TaskCrew:
         self._tasks[caller] = self._loop.create_task(_call(function, arguments), context=context)
 
     def can_go(self, caller: int) -> bool:
-        """Return whether its task can make a step."""
+        """Return whether the caller's task can make a step."""
         return caller not in self._polls and not self._tasks[caller].done() and self._loop.can_step(caller)
 
     def go(self, caller: int, steps: int | None) -> None:
-        """Make steps of its task."""
+        """Make steps of the caller's task."""
         count = 0
         with self._running():
             while self.can_go(caller) and (steps is None or count <= steps):
@@ -56,7 +56,7 @@ class TaskCrew:
             self._polls.clear()
 
     def ended(self, caller: int) -> tuple[Any, BaseException | None] | None:
-        """Return the result of its task."""
+        """Return the result of the caller's task."""
         task = self._tasks[caller]
         if not task.done():
             return None
@@ -66,18 +66,18 @@ class TaskCrew:
         return (None, error) if error is not None else (task.result(), None)
 
     def where(self, caller: int) -> str | None:
-        """Return the line that its task awaits at."""
+        """Return the line at which the caller's task awaits."""
         return line_of(next((each for each in self._frames(caller) if not is_library(each.f_code.co_filename)), None))
 
     def waits_for_lock(self, caller: int) -> bool:
-        """Return whether its task awaits an `asyncio.Lock`, or that of a condition."""
+        """Return whether the caller's task awaits an `asyncio.Lock`, or the lock of a condition."""
         return any(frame.f_code is asyncio.Lock.acquire.__code__ for frame in self._frames(caller))
 
     def holder(self, caller: int) -> None:
-        """Return None: a lock of asyncio does not know its holder."""
+        """Return None, because a lock of asyncio does not know its holder."""
 
     def _frames(self, caller: int) -> list[FrameType]:
-        """Return the frames that its task awaits in, the innermost first."""
+        """Return the frames in which the caller's task awaits, the innermost first."""
         awaited: Any = self._tasks[caller].get_coro()
         found: list[FrameType] = []
         while awaited is not None:

@@ -31,7 +31,7 @@ _NO_STEPS: Final = ("LOAD_GLOBAL", "PRECALL")
 
 
 class Ended(BaseException):
-    """Ends the thread of a caller whose history has ended."""
+    """Ends the thread of a caller after the end of its history."""
 
 
 class _Caller:
@@ -58,7 +58,7 @@ class _Caller:
 
 
 class ThreadCrew:
-    """Threads, each of which goes on when it is told."""
+    """Threads, each of which resumes on request."""
 
     def __init__(self) -> None:
         self._callers: dict[int, _Caller] = {}
@@ -71,7 +71,7 @@ class ThreadCrew:
     # --- what a history asks -------------------------------------------------------------------------------------
 
     def make(self, factory: Callable[[], Any]) -> Any:
-        """Make a queue, whose locks are the crew's."""
+        """Make a queue with the locks of the crew."""
         locks.IN_CHARGE.append(self)
         return factory()
 
@@ -84,7 +84,7 @@ class ThreadCrew:
         made.call, made.result, made.frame, made.polls = (function, arguments), None, None, False
 
     def can_go(self, caller: int) -> bool:
-        """Return whether it waits for nothing that another one has."""
+        """Return whether the thread waits for no other one."""
         made = self._callers[caller]
         if made.call is None or made.polls:
             return False
@@ -93,7 +93,7 @@ class ThreadCrew:
         return made.lock is None or made.is_timed_out or made.lock.is_free(caller)
 
     def go(self, caller: int, steps: int | None) -> None:
-        """Let it run, until it hands back."""
+        """Run the thread until it hands back."""
         made = self._callers[caller]
         made.steps, made.count = steps, 0
         made.turn.release()
@@ -109,20 +109,20 @@ class ThreadCrew:
                 other.polls = False
 
     def ended(self, caller: int) -> tuple[Any, BaseException | None] | None:
-        """Return the result of its call."""
+        """Return the result of the thread's call."""
         return self._callers[caller].result
 
     def where(self, caller: int) -> str | None:
-        """Return the line at which it stands."""
+        """Return the current line of the thread."""
         return line_of(self._callers[caller].frame)
 
     def waits_for_lock(self, caller: int) -> bool:
-        """Return whether it waits for a lock that its holder has to give back."""
+        """Return whether the thread waits for a lock that its holder has to release."""
         made = self._callers[caller]
         return made.lock is not None and not made.awaits_notice
 
     def holder(self, caller: int) -> int | None:
-        """Return who holds the lock that it waits for."""
+        """Return the holder of the lock that the thread waits for."""
         lock = self._callers[caller].lock
         return None if lock is None else lock.holder
 
@@ -158,16 +158,16 @@ class ThreadCrew:
     # --- what its threads ask ------------------------------------------------------------------------------------
 
     def is_mine(self) -> bool:
-        """Return whether this thread is one of its callers, or the one that makes the queue."""
+        """Return whether this thread is a caller of the crew, or the one that makes the queue."""
         ident = _thread.get_ident()
         return ident == self._owner or ident in self._numbers
 
     def caller(self) -> int:
-        """Return the number of the caller that runs; -1 for who makes the queue."""
+        """Return the number of the running caller, -1 for the maker of the queue."""
         return self._numbers.get(_thread.get_ident(), -1)
 
     def wait(self, lock: locks.Lock, *, has_timeout: bool) -> bool:
-        """Wait until a lock is free; return False if the time is over before."""
+        """Wait until a lock is free. Return False after a time-out."""
         number = self.caller()
         if number < 0:
             raise RuntimeError(
@@ -187,7 +187,7 @@ class ThreadCrew:
         return lock.is_free(number) or not is_timed_out
 
     def sleep(self) -> bool:
-        """Sleep until nothing else can go on; return False in a thread that makes no call."""
+        """Sleep until no other caller can continue. Return False in a thread without a call."""
         number = self.caller()
         if number < 0:
             return False
@@ -235,7 +235,7 @@ class ThreadCrew:
             self._end(made)
 
     def _end(self, made: _Caller) -> NoReturn:
-        """End the thread that runs, by an error; keep one for good that has caught it again and again."""
+        """End the running thread by an error. Abandon a thread that keeps catching it."""
         made.endings += 1
         if made.endings > ENDINGS_MAX:
             made.is_lost, made.frame = True, sys._getframe(1)
@@ -268,7 +268,7 @@ def _stands(made: _Caller) -> str | None:
 
 
 def _forget(ident: int) -> None:
-    """Take out of `threading.enumerate` what `threading.current_thread` has put there for a thread of a crew."""
+    """Remove a crew's thread from `threading.enumerate`, added by `threading.current_thread`."""
     with threading._active_limbo_lock:  # type: ignore[attr-defined]
         active: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
         if isinstance(active.get(ident), threading._DummyThread):
