@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from queuehint.scheduler.holds.request import POOL_PREFIX
 from queuehint.schema.checks import check_duration
 from queuehint.values.event import EventKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import timedelta
 
     from queuehint.scheduler.scheduler import Scheduler
@@ -74,9 +75,26 @@ def _edges(field: str, help: str) -> Measure:
     return _one(f"edges.{field}", help, lambda answer: getattr(answer.edges, field))
 
 
+def pool_label(pool: str) -> str:
+    """
+    Return the label of a pool: one for all permits and exclusive sections, each of which has a pool of its own.
+
+    >>> pool_label("default"), pool_label("@1k8hn1c791dtsftvqu7rm")
+    ('default', '@')
+    """
+    return POOL_PREFIX if pool.startswith(POOL_PREFIX) else pool
+
+
+def _by_pool(numbers: Mapping[str, int], join: Callable[[Iterable[int]], int]) -> dict[str, int]:
+    found: dict[str, list[int]] = {}
+    for pool, number in numbers.items():
+        found.setdefault(pool_label(pool), []).append(number)
+    return {label: join(each) for label, each in found.items()}
+
+
 def _workers_by_pool(answer: Answer) -> dict[str, float]:
-    """Return how many workers serve each pool, with 0 for a pool of ready jobs without workers."""
-    found = dict.fromkeys(answer.stats.ready, 0.0)
+    """Return how many workers serve each pool, with 0 for a pool of ready jobs without workers, save permits."""
+    found = dict.fromkeys([pool for pool in answer.stats.ready if pool_label(pool) != POOL_PREFIX], 0.0)
     for worker in answer.workers:
         for pool in worker.pools:
             found[pool] = found.get(pool, 0.0) + 1
@@ -94,13 +112,13 @@ MEASURES = (
         name="jobs.ready",
         help="Jobs that a worker may start now, by pool.",
         label="pool",
-        read=lambda answer: answer.stats.ready,
+        read=lambda answer: _by_pool(answer.stats.ready, sum),
     ),
     Measure(
         name="jobs.oldest.ready.timestamp",
         help="When the job that has waited longest for a worker took its place, by pool, in seconds since 1970.",
         label="pool",
-        read=lambda answer: {pool: ms / 1000 for pool, ms in answer.stats.oldest_ready_ms.items()},
+        read=lambda answer: {pool: ms / 1000 for pool, ms in _by_pool(answer.stats.oldest_ready_ms, min).items()},
         unit="s",
     ),
     Measure(

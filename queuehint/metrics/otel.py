@@ -6,7 +6,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import MissingExtraError
-from queuehint.metrics.measures import BUCKETS_S, FRESH_S, MEASURES, TIMED, TIMEOUT_S, Measure, Source, timings
+from queuehint.metrics.measures import (
+    BUCKETS_S,
+    FRESH_S,
+    MEASURES,
+    TIMED,
+    TIMEOUT_S,
+    Measure,
+    Source,
+    pool_label,
+    timings,
+)
 from queuehint.worker.failures import qualified_name
 
 try:
@@ -90,7 +100,7 @@ def observe(scheduler: Scheduler, *, meter: Meter | None = None) -> None:
     )
 
     def tell(event: Event) -> None:
-        said = {NAMESPACE: scheduler.namespace, PREFIX + "pool": event.pool}
+        said = {NAMESPACE: scheduler.namespace, PREFIX + "pool": pool_label(event.pool)}
         for what, seconds in timings(event):
             if what == "wait":
                 waits.record(seconds, said)

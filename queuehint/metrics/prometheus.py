@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from queuehint.errors import MissingExtraError
-from queuehint.metrics.measures import BUCKETS_S, FRESH_S, MEASURES, TIMED, TIMEOUT_S, Answer, Measure, Source, timings
+from queuehint.metrics.measures import (
+    BUCKETS_S,
+    FRESH_S,
+    MEASURES,
+    TIMED,
+    TIMEOUT_S,
+    Answer,
+    Measure,
+    Source,
+    pool_label,
+    timings,
+)
 from queuehint.values.event import Missed
 
 try:
@@ -111,8 +122,8 @@ def observe(scheduler: Scheduler, *, registry: CollectorRegistry | None = REGIST
             return
         for what, seconds in timings(event):
             if what == "wait":
-                wait.labels(scheduler.namespace, event.pool).observe(seconds)
+                wait.labels(scheduler.namespace, pool_label(event.pool)).observe(seconds)
             else:
-                run.labels(scheduler.namespace, event.pool, event.kind.value).observe(seconds)
+                run.labels(scheduler.namespace, pool_label(event.pool), event.kind.value).observe(seconds)
 
     scheduler.on([*TIMED, "missed"], tell)

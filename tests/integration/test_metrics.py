@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -162,14 +163,39 @@ def test_histograms_of_waits_and_runs_are_made_of_events() -> None:
     async def main() -> None:
         async with sched.worker():
             await (await work.enqueue()).result()
+            for _ in range(2):
+                async with sched.exclusive(["doc1"]):
+                    pass
+            await (await work.enqueue()).result()
 
     run(main())
     samples = scraped(registry)
-    assert samples['queuehint_job_wait_seconds_count{namespace="default",pool="default"}'] == 1
-    assert samples['queuehint_job_run_seconds_count{namespace="default",outcome="finished",pool="default"}'] == 1
+    assert samples['queuehint_job_run_seconds_count{namespace="default",outcome="finished",pool="@"}'] == 2
+    assert not [
+        name
+        for name in samples
+        if "pool=" in name and "default" not in name.partition("pool=")[2] and '"@"' not in name
+    ]
+    assert samples['queuehint_job_wait_seconds_count{namespace="default",pool="default"}'] == 2
+    assert samples['queuehint_job_run_seconds_count{namespace="default",outcome="finished",pool="default"}'] == 2
     assert samples['queuehint_events_missed_total{namespace="default"}'] == 0
     sched._announcer._listeners[0].call(Missed(count=3))
     assert scraped(registry)['queuehint_events_missed_total{namespace="default"}'] == 3
+
+
+def test_permits_that_wait_share_a_label_and_lack_no_worker() -> None:
+    sched = Scheduler("memory://")
+    answer = measures.Answer(
+        stats=attrs.evolve(
+            sched.stats_sync(), ready={"default": 3, "@a": 1, "@b": 2}, oldest_ready_ms={"@a": 9_000, "@b": 7_000}
+        ),
+        edges=sched.edges_sync(),
+        workers=(),
+    )
+    read = {measure.name: measure.read(answer) for measure in measures.MEASURES if measure.label == "pool"}
+    assert read["jobs.ready"] == {"default": 3, "@": 3}
+    assert read["jobs.oldest.ready.timestamp"] == {"@": 7}
+    assert read["workers"] == {"default": 0}
 
 
 def test_every_metric_that_the_board_names_is_exported() -> None:

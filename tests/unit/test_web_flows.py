@@ -10,9 +10,12 @@ import pytest
 
 from queuehint import Dependency, Fail, JobSpec, JobState, Scheduler
 from queuehint import operations as op
+from queuehint.backends.steps import run_steps
 from queuehint.errors import BackendError
 from queuehint.values.hint import Claim
+from queuehint.values.record_filter import RecordFilter
 from queuehint.web import Access, make_app
+from queuehint.web.questions import records_of
 from tests.web_client import WebClient
 
 API = "/api/v1"
@@ -228,3 +231,13 @@ async def test_scoped_why_of_a_path_names_no_foreign_job(sched: Scheduler) -> No
     assert not {"holders", "more_ahead"} & found.keys()
     assert not any("claims" in job for job in found["oldest"])
     assert (await board.get(f"{API}/why?path=t2")).status == 403
+
+
+@pytest.mark.parametrize("most, count", [(None, 5), (4, 4), (3, 3), (9, 5)])
+async def test_records_of_a_flow_are_read_in_portions(
+    sched: Scheduler, monkeypatch: pytest.MonkeyPatch, most: int | None, count: int
+) -> None:
+    await sched.submit([spec(f"{number}") for number in range(5)])
+    monkeypatch.setattr(op, "LIST_MAX", 2)
+    found = await run_steps(sched.backend, records_of(RecordFilter(flow="f"), most))
+    assert [record.id for record in found] == [f"{number}" for number in range(count)]

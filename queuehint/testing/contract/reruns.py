@@ -249,12 +249,15 @@ class RerunsRefused:
         store.fail("p")
         store.start()
         store.finish("a")
+        store.enqueue(job("free"))
+        store.run()
         store.enqueue(job("late", delay_ms=60_000), job("child", after=["a", "late"]))
         store.redrive("p")
         store.start()
         if waits_first:
             store.settle("p", OutcomeKind.CHILDREN, children=("child",))
             assert store.rerun("a") == [(REFUSED, FINISHED)]
+            assert store.rerun("a", "free") == [(REFUSED, FINISHED), (REQUESTED, FINISHED)]
         else:
             assert store.rerun("a") == [(DONE, DEFERRED)]
             store.settle("p", OutcomeKind.CHILDREN, children=("child",))
