@@ -69,9 +69,10 @@ class Database:
     def keep_version(self, doc: str) -> int:
         """Keep a document as it is now, unless the last version is just that; return the number of the last version."""
         with self._transaction() as connection:
-            text = "\n\n".join(self._sections(doc).values())
+            sections = self._sections(doc)
+            text = "\n\n".join(sections.values())
             last = connection.execute("SELECT number, text FROM versions WHERE doc = ?", (doc,)).fetchone() or (0, None)
-            if last[1] == text:
+            if last[1] == text or not sections:
                 return int(last[0])
             connection.execute("INSERT OR REPLACE INTO versions VALUES (?, ?, ?)", (doc, last[0] + 1, text))
             return int(last[0]) + 1
@@ -87,12 +88,6 @@ class Database:
         """Return the texts of a document's sections by their names."""
         with self._lock:
             return self._sections(doc)
-
-    def version(self, doc: str) -> int:
-        """Return the number of the last version of a document that was kept, 0 if none was."""
-        with self._lock:
-            found = self._connection.execute("SELECT number FROM versions WHERE doc = ?", (doc,)).fetchone()
-        return 0 if found is None else int(found[0])
 
     def published(self, doc: str) -> str | None:
         """Return where a document was published last."""

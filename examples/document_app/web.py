@@ -29,10 +29,9 @@ from fastapi import FastAPI, Header, HTTPException, Query, Request, WebSocket, W
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from examples.document_app.database import Database
-from examples.document_app.jobs import Edit, edit_section, erase, keep_soon, publish, sched
+from examples.document_app.jobs import Edit, edit_section, erase, keep_soon, keep_version, publish, sched
 from queuehint import (
     BackendUnavailableError,
-    DrainTimeoutError,
     Event,
     InvalidHintError,
     InvalidJobError,
@@ -41,6 +40,7 @@ from queuehint import (
     JobState,
     PathClosedError,
     PayloadError,
+    ResultTimeoutError,
 )
 
 if TYPE_CHECKING:
@@ -74,12 +74,10 @@ async def post_edit(doc: str, section: str, edit: Edit, user: User = None, tags:
 
 @app.post("/documents/{doc}/leave")
 async def leave(doc: str) -> dict[str, int]:
-    # What would be kept in ten minutes is due now, behind the edits that came before it.
-    # An edit that comes between puts it off again.
-    while await sched.run_now([doc]):
-        await sched.drain([doc], timeout=5)
-    database: Database = app.state.database
-    return {"version": database.version(doc)}
+    # A job without the key of `keep_soon`: no edit puts it off. It runs behind the edits that came before it, and the
+    # one that is due in ten minutes finds nothing new.
+    job = await keep_version.enqueue(doc)
+    return {"version": await job.result(timeout=5)}
 
 
 @app.post("/documents/{doc}/publication", status_code=202)
@@ -200,7 +198,7 @@ async def erased(_request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, 410)
 
 
-@app.exception_handler(DrainTimeoutError)
+@app.exception_handler(ResultTimeoutError)
 async def too_busy(_request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, 504)
 
