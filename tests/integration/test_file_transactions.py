@@ -369,6 +369,7 @@ def test_a_submission_takes_effect_all_or_nothing(place: Place, caplog: pytest.L
                 place.sched.get_sync(handle.id)
     assert place.sched.stats_sync().unfinished == 2001
     assert events(caplog, "sqlite.inbox_refused") == 1
+    assert f"job {bad[0].id!r} of task 'save' and 1999 more: " in caplog.text
 
 
 def test_row_waits_while_its_jobs_are_staged(place: Place) -> None:

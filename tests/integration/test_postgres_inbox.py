@@ -147,6 +147,7 @@ def test_a_submission_takes_effect_all_or_nothing(place: Place, caplog: pytest.L
     assert place.sched.stats_sync().unfinished == 2000
     refused = [vars(each) for each in caplog.records if getattr(each, "event", "") == "postgres.inbox_refused"]
     assert [each["error"].split(":")[0] for each in refused] == [QueueFullError.__name__]
+    assert [(each["job_id"], each["task"], each["jobs"]) for each in refused] == [(bad[0].id, "save", 2000)]
     before = place.backend.engine
     while place.backend.call_sync(op.Tick()).more:
         pass

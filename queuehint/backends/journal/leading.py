@@ -343,15 +343,22 @@ class LeadingStore(WritingStore):
         try:
             take_in(operations, now_ms, apply)
         except QueueHintError as error:
-            self._say_refused(error)
+            self._say_refused(error, [spec for each in operations for spec in _jobs_of(each)])
         except Exception:
             # The engine may be half changed. The journal is the truth, as for the next leader.
             self.logger.exception("a row of the inbox failed", extra={"event": f"{self.kind}.inbox_failed"})
             self._is_open = False
 
-    def _say_refused(self, error: QueueHintError) -> None:
-        extra = {"event": f"{self.kind}.inbox_refused", "error": f"{type(error).__name__}: {error}"}
-        self.logger.error("what was written in a transaction was refused, and is dropped: %s", error, extra=extra)
+    def _say_refused(self, error: QueueHintError, jobs: Sequence[JobSpec] = ()) -> None:
+        """Log a row of the inbox that has no effect; the first of its *jobs* by id and task, as no caller is told."""
+        dropped = ""
+        extra: dict[str, Any] = {"event": f"{self.kind}.inbox_refused", "error": f"{type(error).__name__}: {error}"}
+        if jobs:
+            extra |= {"job_id": jobs[0].id, "task": jobs[0].task, "jobs": len(jobs)}
+            more = f" and {len(jobs) - 1} more" if jobs[1:] else ""
+            dropped = f"job {jobs[0].id!r} of task {jobs[0].task!r}{more}: "
+        message = "what was written in a transaction was refused, and is dropped: %s%s"
+        self.logger.error(message, dropped, error, extra=extra)
 
     def _cancel_lost(self, data: bytes) -> None:
         """Cancel jobs whose transaction the server has lost after they were taken."""
