@@ -11,7 +11,7 @@ NEEDS = ("rich", "typer")
 
 
 def main() -> None:
-    """Run the command, or name the packages that it lacks."""
+    """Run the command, or name the packages that are missing."""
     missing = [name for name in NEEDS if find_spec(name) is None]
     if missing:
         sys.exit(f"queuehint: the command needs {', '.join(missing)}: pip install 'queuehint[cli]'")

@@ -129,7 +129,7 @@ def remove(
 
 def _which(name: str | None, chosen: ScheduleFilter, *, every: bool) -> dict[str, Any]:
     """
-    Return the arguments that say which schedules are meant.
+    Return the arguments that select schedules.
 
     Raises:
         UsageError: none or two of the ways to say it are used.

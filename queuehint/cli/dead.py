@@ -112,7 +112,7 @@ def purge(
 
 def _ids(sched: Scheduler, ids: list[str] | None, choose: Choose, flow: str | None, *, every: bool) -> list[str]:
     """
-    Return the ids of the dead jobs that are meant.
+    Return the ids of the selected dead jobs.
 
     Raises:
         UsageError: none or two of the ways to say which are used.

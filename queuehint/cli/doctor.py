@@ -143,7 +143,7 @@ def _size(count: int) -> str:
 
 
 def _all_findings(report: Report) -> list[tuple[str, Finding]]:
-    """Return findings with what they are, the worst first."""
+    """Return findings with their kinds, the worst first."""
     return [
         *(("error", finding) for finding in report.errors),
         *(("warning", finding) for finding in report.warnings),
@@ -152,7 +152,7 @@ def _all_findings(report: Report) -> list[tuple[str, Finding]]:
 
 
 def _notes(report: Report, *, fix: bool = False) -> list[str]:
-    """Return what else is to be said, one line each; *fix*: what could be put right is."""
+    """Return further notes, one line each. *fix*: repairable findings have been repaired."""
     notes = [f"not done: {text}" for text in report.unchecked]
     repairable = sum(finding.is_repairable for finding in report.errors)
     if repairable and not report.unchecked:

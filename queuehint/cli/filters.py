@@ -56,7 +56,7 @@ Flow = Annotated[str | None, typer.Option("--flow", metavar="ID", help="All of t
 
 def check_choice(ids: list[str] | None, chosen: Filter, flow: str | None, *, every: bool, also: str = "") -> None:
     """
-    Check that one way is used to say which jobs are meant: ids, options that choose, a flow, or all of them.
+    Check that jobs are selected in one way: by ids, options, a flow, or all.
 
     Args:
         also: further options that choose, to name them.
@@ -91,7 +91,7 @@ def check_flow(sched: Scheduler, flow: str) -> None:
 
 
 class Choose(Protocol):
-    """Options that choose jobs, besides their states."""
+    """Options that select jobs, besides their states."""
 
     def __call__(self, *, state: str | list[str] | None = None) -> Filter:
         """
@@ -103,7 +103,7 @@ class Choose(Protocol):
 
 
 class ChooseSchedules(Protocol):
-    """Options that choose schedules, besides whether they are paused."""
+    """Options that select schedules, besides whether they are paused."""
 
     def __call__(self, *, paused: bool | None = None) -> ScheduleFilter:
         """

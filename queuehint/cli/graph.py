@@ -78,13 +78,13 @@ def tree(
 
 
 def _with_dead(node: TreeNode) -> TreeNode | None:
-    """Return a tree less the places that hold no dead job and have none below."""
+    """Return a tree without the places that neither hold a dead job nor have one below."""
     children = tuple([kept for child in node.children if (kept := _with_dead(child)) is not None])
     return attrs.evolve(node, children=children) if children or node.dead else None
 
 
 def _places(root: TreeNode) -> Iterator[tuple[int, Text]]:
-    """Yield places with their depths; one below the first with a single child and nothing of its own is left out."""
+    """Yield places with their depths. Places below the first with a single child and no jobs are left out."""
     todo: list[tuple[int, TreeNode | Text]] = [(0, root)]
     while todo:
         depth, node = todo.pop()
@@ -104,7 +104,7 @@ def _has_more_to_say(node: TreeNode) -> bool:
 
 
 def _more(node: TreeNode, after: str) -> Text:
-    """Say how to go on behind the children that are shown."""
+    """Report how to list the children that are not shown."""
     path = "" if node.path_key == ROOT_KEY else f" {shlex.quote(node.path_key)}"
     return cell(f"… more: tree{path}" + (f" --after {shlex.quote(after)}" if after else ""), "dim")
 
@@ -159,7 +159,7 @@ def graph(
 
 
 def _jobs(found: FlowGraph, depth_max: int) -> Iterator[tuple[int, Text]]:
-    """Yield each job below its dependencies; a repeated job as its name alone."""
+    """Yield each job below its dependencies. A repeated job is its name alone."""
     nodes = {node.id: node for node in found.nodes}
     edges: dict[str, list[FlowEdge]] = {}
     for known in found.edges:
@@ -180,7 +180,7 @@ def _jobs(found: FlowGraph, depth_max: int) -> Iterator[tuple[int, Text]]:
 
 
 def _roots(found: FlowGraph, edges: dict[str, list[FlowEdge]]) -> list[str]:
-    """Return the jobs that wait for none; of nodes for several jobs, which may wait for one another, one each."""
+    """Return the jobs without dependencies. Of merged nodes in a cycle, return one each."""
     waiting = {edge.target for edge in found.edges}
     roots: list[str] = []
     reached: set[str] = set()

@@ -1,5 +1,5 @@
 """
-Health checks: whether the process still gets answers from the store, as a file and as a port.
+Health checks: whether the process still gets replies from the store, as a file and as a port.
 
 A thread with a loop of its own reports it, so that a handler that blocks the worker's loop does not make a healthy
 worker look dead.
@@ -27,7 +27,7 @@ REQUEST_MAX = 8192
 
 class Health:
     """
-    Tells the health of a process.
+    Reports the health of a process.
 
     Args:
         look: returns what is known; ``healthy`` says whether all is well, ``last_round_trip`` is when the store last
@@ -84,7 +84,7 @@ class Health:
                 self._file.unlink()
 
     def leave_to_parent(self) -> None:
-        """Close what listens, in a child that was forked: it would hold the port for longer than its parent lives."""
+        """Close the listening socket in a forked child, which could outlive its parent and keep the port."""
         for number in self._listeners:
             os.close(number)
 

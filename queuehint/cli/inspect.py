@@ -81,7 +81,7 @@ def _print_record(printer: Printer, record: JobRecord, reason: Reason | None, *,
 
 
 def _print_payload(printer: Printer, name: str, fields: dict[str, Any]) -> None:
-    """Print what is JSON as such, and what only a codec can read as base64."""
+    """Print JSON as is, and payloads of other codecs as base64."""
     name = name if name in fields else f"{name}_base64"
     printer.head(name)
     printer.lines(json.dumps(fields[name], ensure_ascii=False, indent=2))
@@ -117,13 +117,13 @@ def _facts(record: JobRecord, reason: Reason | None) -> Iterator[tuple[str, Text
 
 
 def places(record: JobRecord) -> str:
-    """Return where a job is, for people: its queue keys, which are shared, and that of a permit."""
+    """Return the place of a job, for people: its queue keys, shared ones marked, and the key of a permit."""
     words = {"exclusive": "", "shared": " (shared)", "counted": " (permit)"}
     return ", ".join([queue_key(claim.path) + words[claim.mode] for claim in record.spec.claims])
 
 
 def progress(record: JobRecord) -> str | None:
-    """Return the progress of a job for people; None without any."""
+    """Return the progress of a job for people, None without any."""
     said = record.progress
     return None if said is None else spoken(said.done, said.total, said.note)
 
@@ -191,7 +191,7 @@ def why(
 
 
 def _at_place(sched: Scheduler, key: str, limit: int) -> PathReasons | None:
-    """Return what waits at the place of a queue key and what is in the way; None where nothing is, or it is no key."""
+    """Return the waits at the place of a queue key and their blockers. None without waits, or for no key."""
     try:
         found = sched.why_sync(path=parse_key(key), limit=limit)
     except InvalidHintError:
@@ -285,7 +285,7 @@ def _ready(found: Stats) -> Iterator[Block | str]:
 
 
 def stats_blocks(found: Stats, pools: Iterable[Block | str] | None = None) -> Iterator[Block | str]:
-    """Yield counts as they are printed; *pools* in place of the ready jobs by pool."""
+    """Yield counts in their printed form. *pools* replaces the ready jobs by pool."""
     yield _states(found.states)
     yield from _ready(found) if pools is None else pools
     if found.waiting_for_signals:
@@ -301,7 +301,7 @@ def stats_blocks(found: Stats, pools: Iterable[Block | str] | None = None) -> It
 
 
 def brief(record: JobRecord) -> dict[str, Any]:
-    """Return what a list says of a job, for programs."""
+    """Return the fields of a job in a list, for programs."""
     fields = fields_of(record)
     kept = ("id", "number", "state", "attempts", "losses", "cause", "worker", "open_dependencies")
     spec = (

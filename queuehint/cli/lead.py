@@ -81,7 +81,7 @@ def lead(
 
 
 def _with_port(url: str, port: dict[str, str]) -> str:
-    """Return a URL with what options say of the port of a leader."""
+    """Return a URL completed by the options for the port of a leader."""
     if not port:
         return url
     if url.partition(":")[0].partition("+")[0] not in {"postgresql", "postgres"}:

@@ -1,5 +1,5 @@
 """
-The process that leads a journal for a worker, so that handlers do not take its interpreter from those that ask.
+The process that leads a journal for a worker, so that handlers do not slow down the replies to others.
 
 ``python -m queuehint.cli.leader`` is started by `queuehint worker`, see `queuehint.worker.companion`, and does what
 `queuehint lead` does: it leads, or stands by while another process does. Where one stands by already it waits for that
@@ -53,7 +53,7 @@ class Lead(StrEnum):
 
 
 def leader_for(scheduler: Scheduler, log_format: LogFormat | None, log_level: LogLevel | None) -> dict[str, Any] | None:
-    """Return how a process is to lead the store of a scheduler; None if there can be none, or is to be none."""
+    """Return the settings of a process that leads the store of a scheduler. None if there is to be no such process."""
     journal = as_journal(scheduler.backend)
     if journal is None or not journal.store.may_lead:
         return None
@@ -80,14 +80,14 @@ def _seconds(retention: Retention) -> dict[str, Any]:
 
 
 def tell(pipe: int, config: dict[str, Any] | None) -> None:
-    """Tell the parent of several workers how its process is to lead, if it is to, and close the pipe."""
+    """Send the parent of several workers the settings of its leading process, if any, and close the pipe."""
     with suppress(OSError), open(pipe, "wb", buffering=0) as out:
         if config is not None:
             out.write(json.dumps(config).encode() + b"\n")
 
 
 def read_told(pipe: int) -> list[dict[str, Any]]:
-    """Return what workers have told since; a line that is too long for the pipe to take as one is dropped."""
+    """Return the settings that workers have sent since. A line too long for one write to the pipe is dropped."""
     found: list[dict[str, Any]] = []
     with suppress(BlockingIOError):
         for line in os.read(pipe, _READ_MAX).split(b"\n"):
@@ -98,7 +98,7 @@ def read_told(pipe: int) -> list[dict[str, Any]]:
 
 class LeaderProcess:
     """
-    Keeps the process that leads, from `start` until `end`: one that has ended, or stands still, is followed by another.
+    Keeps the leading process, from `start` until `end`: a process that has ended, or is stalled, is replaced.
 
     Args:
         config: as `leader_for` returns it.
@@ -112,19 +112,19 @@ class LeaderProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process that leads or stands by, None while there is none."""
+        """The id of the process that leads or stands by, None without one."""
         return self._companion.pid
 
     def start(self) -> None:
-        """Start it; returns at once."""
+        """Start the process. Returns at once."""
         self._thread.start()
 
     def leave_to_parent(self) -> None:
-        """In a child that was forked: the process is not that one's."""
+        """Forget the process in a forked child, because it belongs to the parent."""
         self._companion.leave_to_parent()
 
     def end(self) -> None:
-        """Have it leave the lead and end."""
+        """Have the process leave the lead and end."""
         self._over.set()
         self._companion.dismiss()
         self._thread.join()
@@ -152,7 +152,7 @@ class LeaderProcess:
             pause_s = min(max(pause_s * 2, PAUSE_MIN_S), PAUSE_MAX_S)
 
     def _watch(self) -> None:
-        """Return once the process has ended; kill it if it is stopped for long."""
+        """Return once the process has ended. Kill a process that is stopped for long."""
         stopped_s: float | None = None
         while not (self._companion.is_dead or self._over.is_set()):
             self._companion.hear(LOOK_EVERY_S)
@@ -166,7 +166,7 @@ class LeaderProcess:
 
 
 def lead_while_heard(lines: Iterable[list[str]]) -> None:
-    """Lead, or stand by, by the configuration in the first of these lines, until there are no more."""
+    """Lead, or stand by, by the configuration in the first line, until the lines end."""
     stop = threading.Event()
     thread: threading.Thread | None = None
     for said in lines:

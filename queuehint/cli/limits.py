@@ -104,7 +104,7 @@ def drop_limit(
 
 
 def _given(path: str | None, task: str | None, pool: str | None) -> tuple[str, str | None]:
-    """Return what a limit is of: its kind and its name."""
+    """Return the scope of a limit: its kind and its name."""
     if task is not None:
         return "task", task
     return ("path", path) if pool is None else ("pool", pool)

@@ -132,7 +132,7 @@ def top(
 
 
 class _Top:
-    """Looks, and remembers the last time for the rates."""
+    """Queries the store, and keeps the last reply for the rates."""
 
     RATES = ("enqueued", "started", "settled")
 
@@ -145,7 +145,7 @@ class _Top:
         self._rates: dict[str, deque[float]] = {name: deque(maxlen=RATES_SHOWN) for name in self.RATES}
 
     def look(self) -> tuple[Any, list[Block | str]]:
-        """Return the counts of now, and how many jobs a second since the last look."""
+        """Return the present counts, and the jobs per second since the last look."""
         found, now_s = self._sched.stats_sync(), time.monotonic()
         rates: dict[str, float] = {}
         if self._last is not None:
@@ -194,7 +194,7 @@ class _Top:
         return value, blocks
 
     def _workers(self, running: Sequence[JobRecord]) -> Sequence[WorkerInfo]:
-        """Return the workers; how many jobs each runs is counted, which is newer, if these are all that run."""
+        """Return the workers, each with its number of listed running jobs if the list is complete."""
         workers = self._sched.workers_sync()
         if len(running) == RUNNING_SHOWN:
             return workers
@@ -202,7 +202,7 @@ class _Top:
         return [attrs.evolve(worker, running=counts[worker.name]) for worker in workers]
 
     def _rate(self, name: str, rate: float) -> Text:
-        """Return a rate, and those before it as bars."""
+        """Return a rate, and earlier rates as bars."""
         return Text.assemble(f"{rate:g} ", (bars(self._rates[name], self._encoding), "cyan"))
 
 
@@ -282,7 +282,7 @@ def watch(
 
 
 def _follow(printer: Printer, sched: Scheduler, job_id: str, timeout: float | None) -> int:
-    """Print changes of a job until it is over; return the exit code."""
+    """Print changes of a job until its end. Return the exit code."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
     ends_s = None if timeout is None else time.monotonic() + timeout
@@ -309,7 +309,7 @@ def _follow(printer: Printer, sched: Scheduler, job_id: str, timeout: float | No
 
 
 def _events(before: JobRecord | None, now: JobRecord) -> Iterator[dict[str, Any]]:
-    """Yield what has happened to a job between two looks at it, or until the first."""
+    """Yield the changes of a job between two looks, or until the first."""
     if before is not None and before.version == now.version:
         return
     for error in _new(before.errors if before else (), now.errors):
@@ -327,7 +327,7 @@ Item = TypeVar("Item")
 
 def _new(before: tuple[Item, ...], now: tuple[Item, ...]) -> tuple[Item, ...]:
     """
-    Return what has come behind a list of which the oldest may be gone; of items that are all the same, too few.
+    Return the new items of a list whose oldest may be gone. Among identical items, the number may be too low.
 
     >>> _new(("a", "b"), ("a", "b", "c")), _new(("a", "b", "c"), ("c", "d")), _new(("a",), ("b", "c"))
     (('c',), ('d',), ('b', 'c'))

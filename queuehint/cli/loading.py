@@ -17,7 +17,7 @@ _NAMED = re.compile(r"[\w.]+:[\w.]+")
 
 
 class TargetError(Exception):
-    """The scheduler that was named cannot be used; the text says why and what to do."""
+    """The named scheduler cannot be used. The text has the reason and advice."""
 
 
 def load_scheduler(target: str) -> Scheduler:

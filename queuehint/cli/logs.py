@@ -1,4 +1,4 @@
-"""Log formatters for people and for programs: the facts of a message are in its fields."""
+"""Log formatters for people and for programs. The facts of a message are in its fields."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class JsonFormatter(logging.Formatter):
 
 class TextFormatter(logging.Formatter):
     """
-    Time, level, logger and message, then the fields as ``name=value``; nothing in it can break the line.
+    Time, level, logger and message, then the fields as ``name=value``. No value can break the line.
 
     Fields whose values are part of the message are left out.
 
@@ -97,7 +97,7 @@ class TextFormatter(logging.Formatter):
 
 
 def _trace_of(formatter: logging.Formatter, record: logging.LogRecord) -> str | None:
-    """Return the traceback of a record: the text that it brings, or that of its exception."""
+    """Return the traceback of a record: its own text, or the traceback of its exception."""
     return record.exc_text or (formatter.formatException(record.exc_info) if record.exc_info else None)
 
 
@@ -131,7 +131,7 @@ def set_up(log_format: LogFormat | None, level: LogLevel | None, package: str = 
 
 
 def enable() -> None:
-    """Enable the loggers of queuehint, which `logging.config` disables by default if they are there before it."""
+    """Enable the loggers of queuehint, which `logging.config` disables by default if they exist before."""
     for logger in _loggers():
         if f"{logger.name}.".startswith(f"{_OURS}."):
             logger.disabled = False

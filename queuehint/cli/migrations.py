@@ -22,7 +22,7 @@ _TOKENS: Final = re.compile(
 
 
 class Format(StrEnum):
-    """What is printed."""
+    """The format of the output."""
 
     SQL = "sql"
     ALEMBIC = "alembic"
@@ -45,7 +45,7 @@ AfterOption = Annotated[
 @attrs.frozen(kw_only=True)
 class Migration:
     """
-    A change of tables, and how it is undone.
+    A change of tables, and its reversal.
 
     Args:
         name: of the revision.

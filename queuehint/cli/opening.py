@@ -70,7 +70,7 @@ _NO_TARGET = re.compile(r"[^/]*:\d+(/\d*)?|memory|[^:]+\.(db|sqlite3?)", re.IGNO
 
 
 class UsageError(Exception):
-    """A wrong combination of options; the text says why."""
+    """A wrong combination of options. The text has the reason."""
 
 
 @contextlib.contextmanager
@@ -111,7 +111,7 @@ def opened(target: str | None, namespace: str | None, *, as_json: bool) -> Itera
 
 @contextlib.contextmanager
 def trying_is_said(backend: Backend, url: str) -> Iterator[None]:
-    """Report on standard error that the store does not answer and is tried again; log nothing else about it."""
+    """Report on standard error that the store is unreachable and is tried again. Log nothing else about it."""
     handler = _Trying(logging.WARNING)
     logger = logging.getLogger("queuehint.redis")
     logger.addHandler(handler)
@@ -127,7 +127,7 @@ def trying_is_said(backend: Backend, url: str) -> Iterator[None]:
 
 
 def _watch(outages: Outages, url: str, ended: threading.Event) -> None:
-    """Report once that a request has been without an answer for a second; then, or when the command ends, return."""
+    """Report a request without a reply for a second, once. Return then, or when the command ends."""
     while not ended.wait(LOOK_EVERY_S):
         asked_s = outages.asked_s
         if asked_s is not None and time.monotonic() - asked_s >= SILENCE_S:
@@ -136,7 +136,7 @@ def _watch(outages: Outages, url: str, ended: threading.Event) -> None:
 
 
 class _Trying(logging.Handler):
-    """Prints that a store does not answer."""
+    """Prints that a store is unreachable."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print the message."""
@@ -146,7 +146,7 @@ class _Trying(logging.Handler):
 
 def find(target: str | None, namespace: str | None) -> Scheduler:
     """
-    Return the scheduler that a command is about; of an application it has the handlers too, of a URL none.
+    Return the scheduler of a command: of an application with its handlers, of a URL without any.
 
     Raises:
         TargetError, InvalidJobError: there is none, or its jobs live in one process.
@@ -168,19 +168,19 @@ def find(target: str | None, namespace: str | None) -> Scheduler:
 
 
 def namespace_of(scheduler: Scheduler) -> str:
-    """Return the namespace whose jobs are there; what a URL says goes before what the scheduler says."""
+    """Return the namespace of the jobs. The URL takes precedence over the scheduler."""
     backend: Any = scheduler.backend
     return str(getattr(getattr(backend, "session", backend), "namespace", scheduler.namespace))
 
 
 def is_empty(scheduler: Scheduler) -> bool:
-    """Return whether the namespace has no job, not even one that is over."""
+    """Return whether the namespace has no job, not even an ended one."""
     return not any(scheduler.stats_sync().states.values())
 
 
 def say_none(scheduler: Scheduler, what: str = "jobs") -> None:
     """
-    Report on standard error that nothing was found, and in which namespace: it may be the wrong one.
+    Report on standard error that nothing was found, with the namespace, which may be the wrong one.
 
     Of a namespace without any job, the others on its server are named, as far as they can be found at little cost.
     """
@@ -190,7 +190,7 @@ def say_none(scheduler: Scheduler, what: str = "jobs") -> None:
 
 def name_others(scheduler: Scheduler) -> str:
     """
-    Return the second half of a sentence with the other namespaces; empty if there are none, or the user may not look.
+    Return a clause with the other namespaces. Empty if there are none, or the user may not list them.
 
     A file has a single namespace, and is not opened by the name of another.
     """
@@ -213,7 +213,7 @@ def name_others(scheduler: Scheduler) -> str:
 
 def place(key: str | None) -> Path:
     """
-    Return the path of a queue key; none is the root.
+    Return the path of a queue key. No key is the root.
 
     Raises:
         InvalidHintError: no path has this key.
@@ -223,7 +223,7 @@ def place(key: str | None) -> Path:
 
 def confirm(question: str, *, yes: bool) -> None:
     """
-    Ask whether to go on; the command ends with 1 if the answer is no.
+    Prompt for a confirmation. A refusal ends the command with 1.
 
     Raises:
         UsageError: there is no terminal to ask on.

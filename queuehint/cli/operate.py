@@ -152,7 +152,7 @@ def run_now(
 
 
 def cancel_path(sched: Scheduler, path: str | None, reason: str | None, *, yes: bool) -> int:
-    """Cancel the unfinished jobs at or below a path, after a confirmation; return how many jobs were reached."""
+    """Cancel the unfinished jobs at or below a path, after a confirmation. Return how many jobs were reached."""
     segments = place(path)
     left = sched.backend.call_sync(CountPending(segments, include_scheduled=True)).unfinished
     confirm(f"Cancel {_counted(left)} at or below {queue_key(segments)} in {namespace_of(sched)}?", yes=yes)
@@ -294,7 +294,7 @@ def drain(
 
 
 def _wait(printer: Printer, sched: Scheduler, question: CountPending, timeout: float | None) -> tuple[Pending, str]:
-    """Wait, with a bar that grows in a terminal, and return what is left and how it ended."""
+    """Wait, with a progress bar in a terminal. Return the jobs that are left, and how the wait ended."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
     ends_s = None if timeout is None else time.monotonic() + timeout

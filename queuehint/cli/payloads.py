@@ -19,7 +19,7 @@ NAMED_MAX = 100
 
 def unreadable(url: str, namespace: str | None, codec: Codec) -> tuple[Finding, ...]:
     """
-    Return the payloads that a codec cannot read: errors for unfinished jobs, which would fail, warnings for others.
+    Return the payloads unreadable by a codec: errors for unfinished jobs, which would fail, else warnings.
 
     The first 100 are named; the last finding says how many more there are.
 

@@ -63,7 +63,7 @@ def ddl(
 
 
 def _name(schema: str) -> str:
-    """Return the name of a revision; the table of Alembic has room for 32 characters."""
+    """Return the name of a revision. The table of Alembic has room for 32 characters."""
     name = f"queuehint_{schema}_{LAYOUT}" if schema != "queuehint" else f"queuehint_{LAYOUT}"
     return name if len(name) <= REVISION_MAX else f"queuehint_{lock_key(schema) % (1 << 64):016x}_{LAYOUT}"
 
@@ -127,7 +127,7 @@ def _line(held: Held) -> str:
 
 @contextlib.contextmanager
 def _session(url: str) -> Iterator[tuple[Session, Address]]:
-    """Connect to the server of a URL, past a pooler if it says how; what it refuses is a `BackendError`."""
+    """Connect to the server of a URL, past a pooler if the URL has its address. A refusal is a `BackendError`."""
     address = parse_url(url).for_leading
     from queuehint.backends.postgres.sessions.session import Session  # the driver is imported by those who need it
 
@@ -137,7 +137,7 @@ def _session(url: str) -> Iterator[tuple[Session, Address]]:
 
 @contextlib.contextmanager
 def _ending() -> Iterator[None]:
-    """End the command as others do: with 2 if it makes no sense, with 3 if the store cannot be asked."""
+    """End the command with 2 for invalid input, and with 3 for an unreachable store."""
     try:
         yield
     except (InvalidJobError, UsageError, MissingExtraError) as error:

@@ -81,7 +81,7 @@ class Processes:
         self._code = 0
 
     def run(self) -> int:
-        """Keep the children until a signal says stop and all have ended; return the code to exit with."""
+        """Keep the children until a stop signal has ended all. Return the exit code."""
         with tempfile.TemporaryDirectory(prefix="queuehint-") as folder:
             self._folder = Path(folder)
             try:
@@ -112,7 +112,7 @@ class Processes:
             await self._end_leader()
 
     def _hear(self) -> None:
-        """Have a process lead the store that a child has named, if that is another one than before."""
+        """Have a process lead the store named by a child, unless it is the same as before."""
         assert self._pipe is not None
         for config in read_told(self._pipe[0]):
             before = self._leader
@@ -123,7 +123,7 @@ class Processes:
                     asyncio.get_running_loop().run_in_executor(None, before.end)
 
     async def _end_leader(self) -> None:
-        """End the process that leads, once no child needs it."""
+        """End the leading process, once no child needs it."""
         if self._pipe is not None:
             asyncio.get_running_loop().remove_reader(self._pipe[0])
             for each in self._pipe:
@@ -180,7 +180,7 @@ class Processes:
         )
 
     def _signal(self) -> None:
-        """Stop all children; the second time at once."""
+        """Stop all children. The second call stops them at once."""
         self._signals += 1
         self._stop()
 
@@ -194,7 +194,7 @@ class Processes:
         asyncio.get_running_loop().call_later(within_s, self._kill)
 
     def _say(self, child: asyncio.subprocess.Process) -> None:
-        """Ask a child to stop, or to stop at once."""
+        """Send a child a stop request, or a request to stop at once."""
         assert child.stdin is not None
         with contextlib.suppress(OSError, RuntimeError):  # it has ended
             child.stdin.write(b"now\n" if self._signals > 1 else b"stop\n")

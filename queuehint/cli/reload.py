@@ -1,5 +1,5 @@
 """
-``queuehint worker --reload``: each worker process watches the source files that it has imported from the application.
+``queuehint worker --reload``: each worker process watches the imported source files of the application.
 
 When one changes, the process stops as after a signal and exits with `EXIT_RELOAD`; its parent restarts it at once.
 If the application cannot be imported, the process waits for the next change, which may repair it.
@@ -47,7 +47,7 @@ def check_installed() -> None:
 
 class SourceWatch:
     """
-    The source files of an application that this process has imported, and the first of them that changes.
+    The imported source files of an application, and the first of them that changes.
 
     Files of Python, of installed packages and of queuehint are not among them.
 
@@ -74,12 +74,12 @@ class SourceWatch:
 
     @property
     def files(self) -> set[str]:
-        """The files that are watched, by the names of their imports."""
+        """The watched files, by the names of their imports."""
         return {*self._files.values()}
 
     def take(self, error: BaseException | None = None) -> bool:
         """
-        Watch the modules that have been imported by now, and return whether there is anything to watch.
+        Watch the modules imported by now. Return whether there are any.
 
         Args:
             error: what an import has ended with; the files in its traceback are watched too, because modules that could
@@ -95,7 +95,7 @@ class SourceWatch:
 
     def find(self, touched: Iterable[Path]) -> str | None:
         """
-        Return a file that was changed or is there again, None if there is none.
+        Return a file that was changed or restored, None if there is none.
 
         While a file is gone, nothing has changed: some editors move it away and write another.
         """
@@ -104,7 +104,7 @@ class SourceWatch:
         return next((self._files[path] for path in touched - self._gone), None)
 
     def wait(self, told: threading.Event) -> bool:
-        """Wait for a change, or until the process is told to stop; return whether there is a change."""
+        """Wait for a change, or a stop request. Return whether there is a change."""
         while self.changed is None and not told.is_set():
             folders = self._folders()
             # No filter: a change that a filter drops is not yielded, and imports would not be looked at meanwhile.
@@ -125,7 +125,7 @@ class SourceWatch:
         return self.changed is not None
 
     def start(self, call: Callable[[str], None]) -> None:
-        """Watch in a thread of its own, and call a function there at the first change, with the name of the file."""
+        """Watch in a thread, and call a function there at the first change, with the name of the file."""
 
         def wait() -> None:
             if self.wait(self._ended) and self.changed is not None:
@@ -136,7 +136,7 @@ class SourceWatch:
         self._thread.start()
 
     def end(self) -> None:
-        """Look no more; a thread that is still in the library when Python ends would abort the process."""
+        """Stop watching. A thread that is still in the library when Python ends would abort the process."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -150,7 +150,7 @@ class SourceWatch:
                     self._imported_after_s.setdefault(path, self._looked_s)
 
     def _changed_unseen(self) -> set[Path]:
-        """Return once each imported file that was written after its import began; no watch may have seen it."""
+        """Return each imported file written after its import began, once: no watch may have seen the change."""
         imported, self._imported_after_s = self._imported_after_s, {}
         now_s = time.time()  # a file from the future would restart the process for ever
         return {
@@ -162,7 +162,7 @@ class SourceWatch:
 
 
 def _files_of(error: BaseException | None) -> set[str]:
-    """Return the files in the tracebacks of an exception and of those that led to it."""
+    """Return the files in the tracebacks of an exception and its causes."""
     found: set[str] = set()
     while error is not None:
         found |= {frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)}

@@ -53,7 +53,7 @@ UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "week
 
 
 def cell(text: object = "", style: str = "") -> Text:
-    """Return what stands in a table, `plain`; None is nothing."""
+    """Return the text of a table cell, `plain`. None is an empty cell."""
     return Text("" if text is None else plain(str(text)), style)
 
 
@@ -77,7 +77,7 @@ def span(duration_ms: float) -> str:
 
 def iso(time_ms: int) -> str:
     """
-    Return ms since the epoch as people and programs read it, in UTC.
+    Return ms since the epoch in a form for people and programs, in UTC.
 
     >>> iso(1_500), iso(-(2**53))
     ('1970-01-01T00:00:01.500Z', '0001-01-01T00:00:00.000Z')
@@ -86,19 +86,19 @@ def iso(time_ms: int) -> str:
 
 
 def when(time_ms: int) -> str:
-    """Return a time, and how far it is from now by the clock of this machine."""
+    """Return a time, and its distance from now by the clock of this machine."""
     apart_ms = SystemClock().now_ms() - time_ms
     return f"{iso(time_ms)} ({span(apart_ms)} ago)" if apart_ms >= 0 else f"{iso(time_ms)} (in {span(-apart_ms)})"
 
 
 def ago(time_ms: int | None) -> str:
-    """Return how long ago something was, by the clock of this machine; nothing if it never was."""
+    """Return how long ago a time was, by the clock of this machine. Empty for no time."""
     return "" if time_ms is None else span(max(0, SystemClock().now_ms() - time_ms))
 
 
 def bars(values: Iterable[float], encoding: str) -> str:
     """
-    Draw values as bars, the largest as the highest; nothing of a single value, or where UTF-8 is not printed.
+    Draw values as bars, the largest as the highest. Empty for a single value, or without UTF-8.
 
     >>> bars([0, 1, 4, 8], "utf-8"), bars([0, 0], "utf-8"), bars([1, 2], "ascii")
     ('▁▂▅█', '▁▁', '')
@@ -115,7 +115,7 @@ def bars(values: Iterable[float], encoding: str) -> str:
 
 @attrs.frozen
 class Facts:
-    """Names and what they are; those that are nothing are left out."""
+    """Names with their values. Empty values are left out."""
 
     rows: Sequence[tuple[str, Text]]
 
@@ -137,7 +137,7 @@ class Facts:
 
 @attrs.frozen
 class Row(Facts):
-    """Facts side by side, as many as there is room for."""
+    """Facts side by side, as far as there is room."""
 
     def __rich__(self) -> RenderableType:
         columns = Columns(padding=(0, 3, 0, 0))
@@ -215,13 +215,13 @@ class Grid:
 
 
 def _end(text: Text) -> Text:
-    """Return the end of an id, by which people tell one from another."""
+    """Return the end of an id, by which people distinguish ids."""
     return text if text.cell_len <= END_LENGTH else Text("…" + text.plain[-END_LENGTH + 1 :], text.style)
 
 
 @attrs.frozen
 class Lines:
-    """Lines of text, which in a terminal go on below where there is no room, or are cut."""
+    """Lines of text, which a terminal wraps or cuts where there is no room."""
 
     texts: Sequence[Text]
     are_cut: bool = False
@@ -261,12 +261,12 @@ class Printer:
 
     @property
     def is_terminal(self) -> bool:
-        """True if it prints to a terminal."""
+        """True if the printer prints to a terminal."""
         return self.console.is_terminal and not self.as_json
 
     @contextlib.contextmanager
     def bar(self, *columns: ProgressColumn) -> Iterator[Progress]:
-        """Show a bar that grows while the block runs, in a terminal alone: elsewhere nothing is printed of it."""
+        """Show a growing bar while the block runs, in a terminal alone."""
         from rich.progress import Progress
 
         bar = Progress(*columns, console=self.console, transient=True, disable=not self.is_terminal)
@@ -283,7 +283,7 @@ class Printer:
         self.say(text if self.is_terminal else f"{text}:", "bold")
 
     def put(self, *blocks: Block | str) -> None:
-        """Print blocks; a text is a heading, which only people are shown."""
+        """Print blocks. A text is a heading, printed for people alone."""
         for block in blocks:
             if self.is_terminal:
                 self.console.print(Text(block, "bold") if isinstance(block, str) else block)
@@ -313,7 +313,7 @@ class Printer:
             self.say(f"{name}: {done}" if changed else f"{name}: nothing to do, {is_so}")
 
     def lines(self, text: str, indent: str = "    ") -> None:
-        """Print a text of an application: its line breaks are kept, all else is shown as this printer shows it."""
+        """Print a text of an application with its line breaks. All else is shown as this printer shows it."""
         if self.is_raw:
             print("\n".join(indent + line for line in text.split("\n")))
         else:
@@ -321,7 +321,7 @@ class Printer:
 
 
 def group(blocks: Iterable[Block | str]) -> RenderableType:
-    """Return blocks as one thing to be shown again and again."""
+    """Return blocks as a group for repeated display."""
     return Group(*[Text(block, "bold") if isinstance(block, str) else block for block in blocks])
 
 

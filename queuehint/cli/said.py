@@ -1,5 +1,5 @@
 """
-Redaction of all messages of commands that quote their arguments, those of the parser too.
+Redaction of all messages that quote arguments of commands, including messages of the parser.
 
 An argument may hold a password in any position: a URL as the name of a command, of an option, as a state. Of a URL
 among the words of the command line only the parts known to be harmless are repeated: its scheme, host and database.
@@ -48,7 +48,7 @@ def said(text: str) -> str:
 
 
 def hidden(text: str) -> str:
-    """Return a text with what is not known to be harmless in its URLs hidden."""
+    """Return a text in which all parts of its URLs are hidden that are not known to be harmless."""
     pieces = _pieces()
     shown = {piece: masked(piece) for piece in pieces}
     # A parser of URLs may quote a part of one.
@@ -60,13 +60,13 @@ def hidden(text: str) -> str:
 
 
 def mentions_url(text: str) -> bool:
-    """Return whether a text mentions a URL that stands among the words of the command."""
+    """Return whether a text mentions a URL from the words of the command."""
     folded = text.casefold()
     return any(form.casefold() in folded for piece in _pieces() for form in (piece, repr(piece)[1:-1]))
 
 
 def _pieces() -> list[str]:
-    """Return what looks like a URL among the words of the command, and the parts of it that a parser may quote."""
+    """Return the URLs among the words of the command, and their parts that a parser may quote."""
     pieces: dict[str, None] = {}
     told = [value for name, value in os.environ.items() if name.startswith("QUEUEHINT_")]
     for word in (*_typed, *told):
@@ -102,7 +102,7 @@ class Commands(TyperGroup):
 
 
 def _draw_boxes(command: Any, are_drawn: bool) -> None:
-    """Have a command and those below it print their help and errors in boxes, or not."""
+    """Have a command and its subcommands print help and errors in boxes, or not."""
     command.rich_markup_mode = DEFAULT_MARKUP_MODE if are_drawn else None
     for below in getattr(command, "commands", {}).values():
         _draw_boxes(below, are_drawn)

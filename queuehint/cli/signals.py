@@ -1,4 +1,4 @@
-"""The signals that stop a worker: heard on its loop, dropped in its forks, watched for handlers of the application."""
+"""The signals that stop a worker: handled on its loop, dropped in its forks, watched for the application's handlers."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def heard(loop: asyncio.AbstractEventLoop, number: signal.Signals, call: Callabl
 
 
 def forget_signals() -> None:
-    """In a child that was forked: what it is told is not for the parent, whose loop would hear of it."""
+    """Drop signals in a forked child, as the parent's loop would receive them."""
     signal.set_wakeup_fd(-1)
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
 
 
 class SignalWatch:
-    """Logs once for each signal handler that was replaced: this worker would miss a stop request."""
+    """Logs once for each replaced signal handler, as this worker would miss a stop request."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

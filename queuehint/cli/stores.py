@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def as_redis(backend: Backend) -> RedisBackend | None:
-    """Return a backend as that of Redis; None if it is another."""
+    """Return a backend as a Redis backend, None for another."""
     if "queuehint.backends.redis.backend" not in sys.modules:
         return None
     from queuehint.backends.redis.backend import RedisBackend
@@ -26,7 +26,7 @@ def as_redis(backend: Backend) -> RedisBackend | None:
 
 
 def as_journal(backend: Backend) -> JournalBackend | None:
-    """Return a backend as one that keeps a journal, in a file or in PostgreSQL; None if it is another."""
+    """Return a backend as a journal backend, in a file or in PostgreSQL. None for another."""
     if "queuehint.backends.journal.backend" not in sys.modules:
         return None
     from queuehint.backends.journal.backend import JournalBackend

@@ -138,7 +138,7 @@ def _write(
 def _follow(
     sched: Scheduler, out: IO[str], format: Format, tracks: Tracks, *, seconds: float | None, limit: int | None
 ) -> None:
-    """Write events as they come, or draw them at the end; Ctrl-C is the end, no failure."""
+    """Write events as they come, or draw them at the end. Ctrl-C is a regular end."""
     kept_events: list[TraceEvent] = []
     kept_jobs: dict[str, TraceJob] = {}
     with contextlib.suppress(KeyboardInterrupt):
@@ -155,7 +155,7 @@ def _follow(
 def _happening(
     sched: Scheduler, *, seconds: float | None, limit: int | None
 ) -> Iterator[tuple[list[TraceEvent], list[TraceJob]]]:
-    """Yield what has happened since the last time, and the jobs that are new in it."""
+    """Yield the events since the last time, and their new jobs."""
     from queuehint.testing.trace import TraceEvent
 
     backend = sched.backend
@@ -185,7 +185,7 @@ def _happening(
 
 
 def _described(sched: Scheduler, events: tuple[Event, ...], known: set[str]) -> list[TraceJob]:
-    """Return the jobs of events that are not known, or were given new content by their keys since."""
+    """Return the unknown jobs of events, and the jobs that got new content by their keys since."""
     from queuehint.testing.trace import TraceJob
 
     new = dict.fromkeys(
@@ -249,7 +249,7 @@ def check_trace(
 
 @contextlib.contextmanager
 def refusing(*, as_json: bool) -> Iterator[None]:
-    """End a command with its code where a file cannot be read or is of another form, and say why."""
+    """End a command with its code and the reason if a file is unreadable or of another form."""
     from queuehint.testing.trace import InvalidTraceError
 
     try:
@@ -268,7 +268,7 @@ class _Reader(Protocol):
 
 def read_files(files: list[str], reader: _Reader) -> None:
     """
-    Have a reader take in files, and what comes in for ``-``.
+    Have a reader read files, with standard input for ``-``.
 
     Raises:
         InvalidTraceError, OSError: one is of another form, named if there are several, or cannot be read.
@@ -317,7 +317,7 @@ def tell(
     as_json: bool,
 ) -> None:
     """
-    Print what a check found, and end the command with its code.
+    Print the result of a check, and end the command with its code.
 
     Args:
         skipped: what was not used of the files.

@@ -96,7 +96,7 @@ def _auth(
     host: str, user: str | None, password_file: Path | None, auth: str | None, is_open: bool
 ) -> Callable[..., Any]:
     """
-    Return what says who may do what.
+    Return the authorization of users.
 
     Raises:
         UsageError: nothing is said, and others than this machine may reach it; or two things are.

@@ -85,7 +85,7 @@ class Options:
     """Over which the parent is told how its process is to lead."""
 
     def for_child(self, health_file: Path | None) -> list[str]:
-        """Return the arguments of a process that does what this one would do alone."""
+        """Return the arguments of a child process that does the work of this process."""
         arguments = ["worker", self.target, "--child", f"--concurrency={self.concurrency}"]
         arguments.append(f"--processes={self.processes}")
         arguments += [f"--grace={self.grace}", f"--abandon-after={self.abandon_after}"]
@@ -230,7 +230,7 @@ def worker(
 
 
 def _names(text: str | None) -> list[str] | None:
-    """Return the names of a list: a comma, or a backslash, that is of a name has a backslash before it."""
+    """Return the names of a list. A comma or backslash in a name is escaped by a backslash."""
     if text is None:
         return None
     names = re.findall(r"(?:[^,\\]|\\.|\\$)+", text, re.DOTALL)
@@ -238,12 +238,12 @@ def _names(text: str | None) -> list[str] | None:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Return a list as `_names` reads it."""
+    """Return a list in the form of `_names`."""
     return ",".join([name.replace("\\", "\\\\").replace(",", "\\,") for name in names])
 
 
 class _EndOfProcess:
-    """Ends this process although code of it goes on: no cleaning up waits for that code."""
+    """Ends this process despite running code, without cleanup that waits for the code."""
 
     def __init__(self) -> None:
         self.health: Health | None = None
@@ -333,7 +333,7 @@ def _wait_for_repair(error: Exception, watch: SourceWatch) -> int:
 
 
 def _make_leader(scheduler: Scheduler, options: Options) -> LeaderProcess | None:
-    """Return the process that is to lead for this one, if its parent does not have it."""
+    """Return the process that leads for this process, unless its parent has it."""
     config = None
     if options.lead is Lead.PROCESS:
         config = leader_for(scheduler, options.log_format, options.log_level)
@@ -407,7 +407,7 @@ class _Stops:
         self._signals = 0
 
     def signal(self) -> None:
-        """Stop; the second time at once."""
+        """Stop. The second signal stops at once."""
         self._signals += 1
         if self._signals == 1:
             self._worker.stop()
@@ -415,7 +415,7 @@ class _Stops:
             self._worker.abandon()
 
     def stop(self) -> None:
-        """Stop; idempotent."""
+        """Stop. Idempotent."""
         self._worker.stop()
 
     def at_once(self) -> None:
@@ -424,7 +424,7 @@ class _Stops:
 
 
 def _obey(loop: asyncio.AbstractEventLoop, stops: _Stops) -> None:
-    """Carry out commands of the parent process; its end is a stop request."""
+    """Carry out commands of the parent process. Its end is a stop request."""
     with contextlib.suppress(RuntimeError, OSError, ValueError):  # the loop is closed: there is nothing to stop
         for line in sys.stdin:
             loop.call_soon_threadsafe(stops.at_once if line.strip() == "now" else stops.stop)
@@ -432,7 +432,7 @@ def _obey(loop: asyncio.AbstractEventLoop, stops: _Stops) -> None:
 
 
 def _reload(file: str, loop: asyncio.AbstractEventLoop, stops: _Stops) -> None:
-    """Stop, for the process to be started anew with a source file that has changed."""
+    """Stop, so that the process is started again with a changed source file."""
     logger.info("a source file has changed", extra={"event": "worker.reload", "file": file})
     with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
         loop.call_soon_threadsafe(stops.stop)

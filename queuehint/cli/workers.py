@@ -54,5 +54,5 @@ def workers_grid(found: Iterable[WorkerInfo]) -> Grid:
 
 
 def _named(users: Iterable[str | None]) -> str:
-    """Return users as a list; jobs without one are those of "(no user)"."""
+    """Return users as a list. Jobs without a user are those of "(no user)"."""
     return ANYONE if users == ANYONE else ", ".join(["(no user)" if user is None else user for user in users])
