@@ -41,7 +41,7 @@ TICK_S = 0.01
 
 @attrs.frozen
 class Wait:
-    """Wait for news of a topic, at most *timeout_s*; without a topic, for the whole time."""
+    """Wait for news of a topic, at most *timeout_s*. Without a topic, wait for the whole time."""
 
     interest: Interest
     timeout_s: float

@@ -227,7 +227,7 @@ def wrong_role(info: dict[str, str]) -> str | None:
 
 
 def durability_class(info: dict[str, str]) -> str:
-    """Return what a server can lose: ``D0`` all of it, ``D1`` the last 2 seconds, ``D2`` nothing acknowledged."""
+    """Return the durability class: ``D0`` loses all data, ``D1`` the last 2 seconds, ``D2`` nothing acknowledged."""
     if info.get("aof_enabled") != "1":
         return "D0: without an append-only file all jobs since the last snapshot are lost with the server"
     return (

@@ -38,7 +38,7 @@ class Namespaces:
 
 def find_namespaces(backend: RedisBackend) -> Namespaces:
     """
-    Return the namespaces in the database of a server, of a cluster those on the node that has this namespace.
+    Return the namespaces in the database of a server, or on this namespace's node of a cluster.
 
     Raises:
         BackendUnavailableError, BackendDeniedError: the server cannot be asked, or the user may not SCAN.

@@ -1,4 +1,4 @@
-"""Streams of numbered requests, and those whose newest request has an unknown outcome."""
+"""Streams of numbered requests, with a set of streams whose newest request has an unknown outcome."""
 
 from __future__ import annotations
 

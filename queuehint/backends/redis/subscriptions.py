@@ -242,7 +242,7 @@ class Subscriptions:
         return max(versions) if versions else None
 
     def _wake(self, job_id: str, *, version: int | None = None, changes_only: bool = False) -> None:
-        """Wake the waiters of a job; *changes_only*: only those for changes that know another version."""
+        """Wake the waiters of a job. *changes_only* limits them to waiters for changes that know another version."""
         for future, known in list(self._waiting.get(job_id, {}).items()):
             if changes_only and known in {None, version}:
                 continue

@@ -78,7 +78,7 @@ async def now(asker: Asker, request: Request) -> Response:
 
 
 async def _longest(asker: Asker, path: Path, most: int = of_places.TREE_ROWS) -> tuple[TreeNode, ...]:
-    """Return the places with the longest lines; below a path, of those that one question looks at."""
+    """Return the places with the longest lines, below a path at most those of one query."""
     is_whole = not path and not asker.access.scope
     asked = op.ListLines(path, depth=TREE_DEPTH_MAX, limit=most, longest=is_whole)
     found: tuple[TreeNode, ...] = (await ask(asker, "lines", asked)).places

@@ -164,7 +164,7 @@ async def do(asker: Asker, request: Request) -> Response:
 
 
 async def _in_parts(ids: Sequence[str], order: Callable[[tuple[str, ...]], Awaitable[op.Judged]]) -> tuple[int, int]:
-    """Order something of jobs, as many at once as may be; return of how many it was done, and of how many requested."""
+    """Apply an order to jobs in batches. Return the numbers of done and of requested ones."""
     done = requested = 0
     for begin in range(0, len(ids), op.JOBS_AT_ONCE):
         judged = await order(tuple(ids[begin : begin + op.JOBS_AT_ONCE]))

@@ -182,7 +182,7 @@ _NODE = 10
 
 
 def tree(operation: Tree, reply: list[Any]) -> TreeNode:
-    """Build the tree of a flat list of places: those below one stand behind it, depth first."""
+    """Build the tree of a flat list of places in depth-first order."""
     children: list[list[TreeNode]] = [[] for _ in range(DEPTH_MAX + 2)]
     for at in range(len(reply) - _NODE, -1, -_NODE):
         path = parse_gate_key(reply[at].decode())

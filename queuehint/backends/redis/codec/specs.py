@@ -243,7 +243,7 @@ class Facts(NamedTuple):
 
 
 def facts(line: bytes, policy_text: str) -> Facts:
-    """Return what the first line of a rest and a policy's line say; TypeError for what is unknown to this release."""
+    """Return the facts in the first line of a rest and a policy's line. TypeError for facts unknown to this release."""
     return (_facts if len(line) <= CACHED_MAX else _facts.__wrapped__)(line, policy_text)
 
 

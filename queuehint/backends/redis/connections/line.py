@@ -216,7 +216,7 @@ class Line:
         return None
 
     def _is_quiet(self) -> bool:
-        """Return whether what came is nothing for its reader: TLS has messages of its own."""
+        """Return whether the received bytes are empty for the reader, because TLS has messages of its own."""
         made = self._socket
         assert made is not None
         made.settimeout(0)

@@ -169,7 +169,7 @@ class _Doctor:
     # --- one pass ----------------------------------------------------------------------------------------------------
 
     def _read(self) -> Talk:
-        """Read everything, sums again if they were not exact; return the pass."""
+        """Read everything, and inexact sums again. Return the pass."""
         this = Pass()
         yield from self._keyspace.check_types(this)
         if not this.unchecked and (yield from self._is_our_schema(this)):
@@ -438,7 +438,7 @@ class _Doctor:
 
 
 def _conflicts(started: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of jobs whose claims conflict; each claim looks only at its own path and those above."""
+    """Yield pairs of jobs whose claims conflict. Each claim looks only at its own path and its ancestors."""
     claims_of = {job_id: codec.parse_claims_text(text) for job_id, text in started.items()}
     at: dict[str, list[str]] = {}
     for job_id, claims in claims_of.items():

@@ -62,7 +62,7 @@ def _standings(flat: Sequence[bytes]) -> Iterator[Standing]:
 
 
 def _lengths(claims: Sequence[Claim]) -> Iterator[int]:
-    """Yield the lengths of the paths of claims; -1 for each walk without one."""
+    """Yield the lengths of the paths of claims, -1 for each walk without one."""
     return chain([len(claim.path) for claim in claims], repeat(-1))
 
 

@@ -178,7 +178,7 @@ class _Builder:
     # --- what goes in ------------------------------------------------------------------------------------------------
 
     def _in_order(self, entries: list[str]) -> list[str]:
-        """Return all files that are included, each behind those that any script has before it."""
+        """Return all included files, each after the files it requires."""
         before: dict[str, set[str]] = {}
         for entry in entries:
             parts = self._parts_of(entry)
@@ -193,7 +193,7 @@ class _Builder:
         return list(order)
 
     def _parts(self, name: str) -> list[str]:
-        """Return the files that a file includes, in order, each behind those it includes itself."""
+        """Return the files that a file includes, in order, each after its own includes."""
         found: dict[str, None] = {}
         for part in scripts.INCLUDE.findall(self._read(name)):
             found |= dict.fromkeys((*self._parts_of(part), part))
@@ -243,7 +243,7 @@ class _Builder:
     # --- files that operations have in common ------------------------------------------------------------------------
 
     def _library_file(self, name: str, lines: list[str], out: list[str]) -> list[str]:
-        """Write a file that others include; return the statements to run at the start of a call."""
+        """Write a file that others include. Return the statements to run at the start of a call."""
         begins: list[str] = []
         self._scope(lines, out, begins, name, self._visible)
         return begins
@@ -269,7 +269,7 @@ class _Builder:
         self._flush(pending, out, begins)
 
     def _local(self, statement: Statement, out: list[str]) -> Iterator[Statement]:
-        """Declare locals; yield the statements that set them at the start of a call."""
+        """Declare locals. Yield the statements that set them at the start of a call."""
         names = statement.names
         if self._is_constant(statement):
             self._constants.update(names)
@@ -294,7 +294,7 @@ class _Builder:
             yield _set(", ".join(rest), value or "nil")
 
     def _table(self, statement: Statement, out: list[str]) -> Iterator[Statement]:
-        """Declare a table of functions; yield the statements that set its other fields at the start of a call."""
+        """Declare a table of functions. Yield the statements that set its other fields at the start of a call."""
         (name,) = statement.names
         fields: dict[str, str] = {}
         tables: list[str] = []

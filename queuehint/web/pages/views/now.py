@@ -1,4 +1,4 @@
-"""Now: six numbers, what needs action, the hottest places, pools and workers."""
+"""Now: six numbers, the waits that need action, the hottest places, pools and workers."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def with_sparks(found: Sequence[View], samples: Samples, now_ms: int) -> list[Vi
 
 def spark(samples: Samples, name: str, now_ms: int) -> str | None:
     """
-    Return the points of a line over the last ten minutes, in a box of 100 by 20; None of fewer than two moments.
+    Return the points of a line over the last ten minutes, in a box of 100 by 20, None for fewer than two moments.
 
     >>> spark([(0, {"a": 0}), (300_000, {"a": 5}), (600_000, {"a": 10})], "a", 600_000)
     '0,19 50,10 100,1'

@@ -222,7 +222,7 @@ _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Satu
 
 def cron_words(cron: str) -> str | None:
     """
-    Return a cron expression in words, of the forms that are usual; None of any other.
+    Return a cron expression in words, None for an unusual form.
 
     >>> cron_words("*/5 * * * *"), cron_words("0 3 * * *"), cron_words("30 9 * * 1")
     ('every 5 minutes', 'every day at 03:00', 'every Monday at 09:30')
