@@ -17,6 +17,7 @@ import pytest
 from queuehint import FakeClock
 from queuehint.errors import InvalidHintError
 from queuehint.testing import (
+    IntervalLog,
     IntervalRecorder,
     InvalidTraceError,
     JobIntervals,
@@ -135,6 +136,17 @@ def test_tolerance_above_the_longest_run_is_warned_of(recwarn: pytest.WarningsRe
     assert len(recwarn) == 0
     with pytest.warns(UserWarning, match="no run took longer than tolerance_ms=19, so that no overlap"):
         check_intervals(iter(log), tolerance_ms=19)
+
+
+def test_log_without_a_run_is_refused() -> None:
+    waiting = JobIntervals.of("a", ["x"], called_ms=0, returned_ms=1)
+    with pytest.raises(InvalidTraceError, match="log must have a run, got 1 job without one: there was nothing"):
+        check_intervals([waiting])
+    with pytest.raises(InvalidTraceError, match="got 0 jobs without one"):
+        check_intervals([])
+    with pytest.raises(TraceError, match="not_over"):
+        check_intervals([waiting], complete=True)
+    assert examine_intervals([waiting]).ran == 0
 
 
 def test_log_that_knows_no_place_is_refused(recwarn: pytest.WarningsRecorder) -> None:
@@ -289,6 +301,7 @@ def test_wrong_run_and_place_are_refused_by_name() -> None:
     [
         ({"log": [A, "b"]}, "log[1] must be JobIntervals, got str: 'b'"),
         ({"log": [A, A]}, "job 'a' is in the log twice"),
+        ({"log": IntervalLog(jobs=(A,))}, "log must be a list, got IntervalLog: <IntervalLog>; pass its .jobs"),
         ({"tolerance_ms": -1}, "tolerance_ms must be a number of 0 or more, got -1"),
         ({"complete": 1}, "complete must be a bool, got 1"),
         ({"limit": 1.5}, "limit must be an integer of 0 or more"),
@@ -356,6 +369,7 @@ def test_line_of_a_job_has_all_its_times() -> None:
     assert (job.job, job.claims) == ("7", (Claim(("a",)), Claim(("b",), "shared")))
     assert [(run.began_ms, run.ended_ms) for run in job.runs] == [(5, 9), (12, None), (1000, None)]
     assert read_intervals(['{"job": "a", "hint": null}', '{"job": "b"}']).jobs[0].claims == ()
+    assert read_intervals(['{"job": "a", "kind": "letter", "runs": [[5, 9]]}']).jobs[0].runs[0].began_ms == 5
 
 
 @for_each(
@@ -363,6 +377,11 @@ def test_line_of_a_job_has_all_its_times() -> None:
     [
         ("[]", "a JSON object is expected, not list"),
         ("{}", "a time stamp (stamp) or a job (job) is expected"),
+        (
+            '{"kind": "queued", "job": "a", "at_ms": 1}',
+            "this is a trace: `queuehint check-trace` or read_trace reads it",
+        ),
+        ('{"trace": 1}', "this is a trace"),
         ('{"stamp": "called"}', "job must be a text"),
         ('{"stamp": "seen", "job": "a", "at": 1}', "stamp must be one of called, returned, began, ended, canceled"),
         ('{"stamp": [], "job": "a", "at": 1}', "stamp must be one of"),

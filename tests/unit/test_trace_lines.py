@@ -143,6 +143,12 @@ def test_trace_lines_round_trip(events: list[TraceEvent], jobs: list[TraceJob]) 
         ("[]", "a JSON object is expected"),
         ("{}", "no event"),
         ({"message": "hello"}, "no event"),
+        (
+            {"stamp": "called", "job": "a", "at": 1},
+            "this is a log of intervals: `queuehint check-intervals` or read_inter",
+        ),
+        ({"job": "a", "hint": ["x"], "called": 0}, "this is a log of intervals"),
+        ({"job": "a", "hint": ["x"], "runs": [[5, 9]]}, "this is a log of intervals"),
         ({"trace": 2}, "version"),
         ({"kind": "begun", "job": "a"}, "not a kind of event"),
         ({"kind": ["queued"], "job": "a"}, "not a kind of event"),

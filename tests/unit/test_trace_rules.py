@@ -13,6 +13,7 @@ from queuehint.testing import (
     Fault,
     InvalidTraceError,
     Rule,
+    Trace,
     TraceError,
     TraceEvent,
     TraceJob,
@@ -298,6 +299,12 @@ def test_trace_that_describes_some_jobs_warns_of_the_others(check: Any, recwarn:
     assert told[0].filename == __file__
 
 
+def test_check_of_no_events_is_refused() -> None:
+    with pytest.raises(InvalidTraceError, match="events must not be empty: there was nothing to check"):
+        check_trace([], [A])
+    assert find_faults([], [A]) == []
+
+
 def test_bare_events_break_rules_of_single_jobs() -> None:
     with pytest.raises(TraceError, match="x was started again while it runs"):
         check_trace(happened("queued:x started:x started:x"))
@@ -397,6 +404,7 @@ def test_nothing_is_left_of_places_that_were_left() -> None:
         (None, [], {}, "events must be a list, got NoneType: None"),
         ([], {"a": ["doc1"]}, {}, "jobs must be a list, got dict: "),
         ([], 5, {}, "jobs must be a list, got int: 5"),
+        (Trace(events=(), jobs=()), [], {}, r"events must be a list, got Trace: <Trace>; pass its \.events"),
         ([], [TraceJob.of("a", ["x"]), TraceJob.of("a", ["y"])], {}, "job 'a' is given twice, with different values"),
         ([], ["a"], {}, r"jobs\[0\] must be a TraceJob, as .* makes one, a JobSpec or a JobRecord, got str: 'a'"),
         ([], [], {"slots": "x"}, "slots must be an integer of 0 or more, got 'x'"),

@@ -36,7 +36,7 @@ def check_intervals(log: Iterable[JobIntervals], *, tolerance_ms: float = 0, com
     Raises:
         TraceError: a rule is broken; the message has one or two jobs for each fault, with their times drawn.
         InvalidTraceError: it is no log, or its clocks are further apart than the tolerance; or no fault was found and
-            the place of no job that ran is known.
+            no job ran, or the place of no job that ran is known.
 
     It warns (UserWarning) if no fault was found and the places of some jobs that ran are not known; or if the
     tolerance is not less than the longest run, so that no two runs overlap for certain.
@@ -54,6 +54,10 @@ def check_intervals(log: Iterable[JobIntervals], *, tolerance_ms: float = 0, com
     report = examine_intervals(jobs, tolerance_ms=tolerance_ms, complete=complete)
     if report.faults:
         raise TraceError(report.faults)
+    if not report.ran:
+        raise InvalidTraceError(
+            f"log must have a run, got {counted(report.jobs, 'job')} without one: there was nothing to check"
+        )
     check_sight(report, "log", stacklevel=2)
     runs, short = _lengths(jobs, tolerance_ms)
     if tolerance_ms and short == runs > 1:

@@ -21,6 +21,8 @@ from queuehint.testing.trace.values import InvalidTraceError
 from queuehint.values.hint import Claim
 
 STAMPS: Final = ("called", "returned", "began", "ended", "canceled")
+_TIMES: Final = {"stamp", "called", "returned", "canceled", "runs"}
+"""The fields that hold a time, or say which it is: a line of a trace has none of them."""
 _CUT_OFF = "lines that were cut off at the end of a file"
 _NOT_BEGUN = "ends of runs whose beginning is missing"
 
@@ -145,6 +147,8 @@ class IntervalReader:
     # --- one line ------------------------------------------------------------------------------------------------
 
     def _take(self, found: dict[str, Any]) -> None:
+        if "trace" in found or ("kind" in found and not _TIMES & found.keys()):
+            raise LineError("this is a trace: `queuehint check-trace` or read_trace reads it")
         if "stamp" not in found and "job" not in found:
             raise LineError("a time stamp (stamp) or a job (job) is expected")
         job_id = text_of(found, "job")

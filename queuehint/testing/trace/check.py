@@ -38,7 +38,7 @@ def check_trace(
 
     Raises:
         TraceError: something does; an AssertionError that names the rule and the two jobs and draws the moment.
-        InvalidTraceError: as `find_faults`.
+        InvalidTraceError: as `find_faults`; or there are no events, so that there was nothing to check.
 
     >>> jobs = [TraceJob.of("a", ["doc1"]), TraceJob.of("b", ["doc1", "s1"])]
     >>> happened = [("queued", "a"), ("queued", "b"), ("started", "b")]
@@ -50,6 +50,8 @@ def check_trace(
     report = examine_trace(events, jobs, tolerance_ms=tolerance_ms, idle_ms=idle_ms, slots=slots, complete=complete)
     if report.faults:
         raise TraceError(report.faults)
+    if not report.events:
+        raise InvalidTraceError("events must not be empty: there was nothing to check")
     check_sight(report, "jobs", stacklevel=2)
 
 

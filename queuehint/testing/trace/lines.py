@@ -140,6 +140,8 @@ class TraceReader:
             self.resolution_ms = max(self.resolution_ms, _integer(found, "resolution_ms", least=0, most=1000) or 0)
         elif "kind" in found:
             self.take(self.event(found))
+        elif "stamp" in found or ("job" in found and ("called" in found or isinstance(found.get("runs"), list))):
+            raise LineError("this is a log of intervals: `queuehint check-intervals` or read_intervals reads it")
         elif "job" in found:
             self.describe(self.job(found))
         elif "logger" in found and "message" in found:

@@ -225,7 +225,9 @@ def listed(value: object, parameter: str) -> Iterable[object]:
         InvalidTraceError: it is a text, a mapping, or nothing to go through.
     """
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        raise InvalidTraceError(f"{parameter} must be a list, got {type(value).__name__}: {shown(value)}")
+        part = "events" if parameter == "events" else "jobs"
+        instead = f"; pass its .{part}" if not isinstance(value, Mapping) and hasattr(value, part) else ""
+        raise InvalidTraceError(f"{parameter} must be a list, got {type(value).__name__}: {shown(value)}{instead}")
     return value
 
 
