@@ -11,6 +11,7 @@ import pytest
 
 from examples import replay_history
 from queuehint.values.event import Event, EventKind
+from queuehint.values.hint import Claim
 from queuehint.values.record import JobState
 from tests.chaos import judging, page
 from tests.chaos.__main__ import Plan, run, table
@@ -23,12 +24,15 @@ from tests.chaos.recording import History, trace_of
 from tests.faults import checks
 
 STATES = {"enqueued": JobState.QUEUED, "started": JobState.STARTED, "finished": JobState.FINISHED}
+PLACE = (Claim(("a",)),)
 
 
 def happened(*moves: tuple[str, str]) -> list[Event | None]:
     """Return events of these kinds and jobs, a second apart."""
     return [
-        Event(at=at, at_ms=1_000 * at, kind=EventKind(kind), id=job_id, number=1, old=None, new=STATES[kind])
+        Event(
+            at=at, at_ms=1_000 * at, kind=EventKind(kind), id=job_id, number=1, old=None, new=STATES[kind], claims=PLACE
+        )
         for at, (kind, job_id) in enumerate(moves, 1)
     ]
 

@@ -156,9 +156,11 @@ def test_a_server_that_stays_down_is_an_error_in_time(own_place: Place, monkeypa
     with pytest.raises(BackendUnavailableError):
         own_place.store().take_lead()
     own_place.server.restart()
+    monkeypatch.setattr(connection_module, "PATIENCE_S", 30)
     lead.renew()
     journal.append(1, b"two")
     assert own_place.stored() == ["one", "two"]
+    monkeypatch.setattr(connection_module, "PATIENCE_S", 0.05)
     own_place.server.stop()
     lead.release()
 

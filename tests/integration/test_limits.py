@@ -194,7 +194,7 @@ def test_limits_are_listed_and_the_synchronous_twins_do_the_same(url: str) -> No
     assert sched.unlimit_sync(pool="gpu")
     assert not sched.unlimit_sync(pool="mail")
     for forgotten in (sched.unlimit_sync, sched.limit_sync):
-        with pytest.raises(InvalidJobTypeError, match="path=None is that of the whole namespace"):
+        with pytest.raises(InvalidJobTypeError, match="path=None limits the whole namespace"):
             forgotten()
     assert sched.unlimit_sync(None)
     assert sched.unlimit_sync([])

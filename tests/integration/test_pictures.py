@@ -21,7 +21,7 @@ SHOWN = re.compile(
     r'<picture>\n<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)-dark(\.svg|\.png)">\n'
     r'<img alt="[^"]+" src="([^"]+)-light(\.svg|\.png)">\n</picture>'
 )
-PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+PAGES = [ROOT / "README.md", *[page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts]]
 
 
 def words(svg: str) -> str | None:
