@@ -210,7 +210,7 @@ def check_trace(
         list[str] | None, typer.Option(metavar="N|POOL=N", help="How many slots there were; may be repeated by pool.")
     ] = None,
     idle: Annotated[
-        float | None, typer.Option(metavar="MS", min=0, help="How long one may be idle; by default --tolerance.")
+        float | None, typer.Option(metavar="MS", min=0, help="How long one may be idle; by default --tolerance, 0 ms.")
     ] = None,
     complete: Annotated[bool, typer.Option("--complete", help="All jobs must be over at the end.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many faults to look for.")] = 20,
@@ -325,13 +325,16 @@ def tell(
         counted: what was checked, as a noun.
         is_nothing: that is nothing.
     """
+    from queuehint.testing.trace.faults import counted as counted_of
+
     printer = Printer(as_json=as_json)
     count = len(report.faults)
     if as_json:
         names = ("rule", "job", "other", "at_ms", "index", "message")
         faults = [{name: getattr(fault, name) for name in names} for fault in report.faults]
         told = {
-            name: getattr(report, name) for name in ("events", "jobs", "attempts", "ran", "undescribed", "unjudged")
+            name: getattr(report, name)
+            for name in ("events", "jobs", "attempts", "ran", "undescribed", "met", "unjudged")
         }
         printer.json({"clean": not faults, "faults": faults, **told, "skipped": skipped})
     else:
@@ -339,6 +342,8 @@ def tell(
             printer.say(f"{fault.rule}: {fault.message}", "bold red")
             printer.lines(fault.picture, "  ")
             printer.say("")
+        if any(fault.rule == "idle" and "(idle_ms)" in fault.message for fault in report.faults):
+            printer.say("a slot may be idle for longer with --idle MS", "dim")
         if count == limit:
             printer.say("there may be more: --limit", "dim")
         for text in skipped:
@@ -348,6 +353,9 @@ def tell(
         if count:
             printer.say(f"{counted}: {count} fault{'s' * (count > 1)}")
         else:
+            if not is_nothing:
+                tried = f"{counted_of(report.met, 'job')} came while one that conflicts was not over"
+                printer.say(f"tried: {tried}" + ("" if report.met else ", so that no order was put to the test"), "dim")
             within = f", within the tolerance of {tolerance_ms:.10g} ms" if tolerance_ms else ""
             blind = "no place is known, so that no order was checked"
             nothing = blind if report.is_blind else "there was nothing to check"

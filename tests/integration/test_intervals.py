@@ -70,9 +70,11 @@ def test_scheduler_in_memory_is_cleared_by_its_intervals(tmp_path: Path) -> None
     work_through(Scheduler("memory://"), path, jobs=100)
     code, output = check("--complete", str(path))
     assert code == 0, output
-    runs = int(output.split()[0])
-    assert output == f"{runs} runs of 200 jobs: in order\n"
+    tried, verdict = output.splitlines()
+    runs = int(verdict.split()[0])
+    assert verdict == f"{runs} runs of 200 jobs: in order"
     assert runs > 200
+    assert tried.endswith("jobs came while one that conflicts was not over") and int(tried.split()[1]) > 0
 
 
 def test_scheduler_on_redis_is_cleared_by_its_intervals(redis_url: str, tmp_path: Path) -> None:
@@ -103,6 +105,7 @@ def test_tolerance_that_clears_a_log_is_told() -> None:
         "not judged: break a rule by no more than the tolerance of 10 ms, one of them by 4 ms: 1 run "
         "not judged: took no longer than the tolerance of 10 ms, so that no overlap of two of them is certain: "
         "2 of 2 runs "
+        "tried: 1 job came while one that conflicts was not over "
         "2 runs of 2 jobs: in order, within the tolerance of 10 ms"
     )
     assert len(json.loads(check("-", "--json", "--tolerance", "10", input=OVERTAKEN)[1])["unjudged"]) == 2

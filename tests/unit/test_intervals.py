@@ -138,6 +138,25 @@ def test_tolerance_above_the_longest_run_is_warned_of(recwarn: pytest.WarningsRe
         check_intervals(iter(log), tolerance_ms=19)
 
 
+@for_each(
+    "runs, met",
+    [
+        ([(0, [0, 9]), (1, [9, 12]), (2, [12, 15])], 2),
+        ([(0, [0, 9]), (9, [9, 12]), (12, [12, 12]), (12, [13, 13])], 0),
+        ([(0, [0]), (None, [0, 5]), (5, [5, 6])], 0),
+        ([(None, [0, 5]), (4, [5, 6]), (9, [4, 6])], 2),
+    ],
+)
+def test_report_counts_the_jobs_that_met(runs: list[Any], met: int) -> None:
+    log = [
+        JobIntervals.of(str(number), ["x"], called_ms=called_ms, runs=[run])
+        for number, (called_ms, run) in enumerate(runs)
+    ]
+    assert examine_intervals(log, tolerance_ms=9).met == met
+    apart = [attrs.evolve(job, claims=(Claim(("y", job.job)),)) for job in log]
+    assert examine_intervals(apart, tolerance_ms=9).met == 0
+
+
 def test_log_without_a_run_is_refused() -> None:
     waiting = JobIntervals.of("a", ["x"], called_ms=0, returned_ms=1)
     with pytest.raises(InvalidTraceError, match="log must have a run, got 1 job without one: there was nothing"):

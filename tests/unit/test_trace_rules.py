@@ -229,6 +229,17 @@ def test_a_slot_is_idle_while_a_job_is_ready() -> None:
     assert last == [("idle", "b", "a")]
 
 
+def test_idle_slot_hides_no_fault_of_order() -> None:
+    text = "queued:a queued:c queued:b started:c ended:c started:b started:a"
+    assert [rule for rule, *_ in broken(text, slots=2)] == ["idle", "idle", "order", "overlap"]
+    assert broken(text, slots=2, limit=1) == [("order", "b", "a")]
+    events = happened(text)
+    (*_, last) = find_faults(events, (A, B, ELSEWHERE), slots=2, limit=3)
+    assert last.rule is Rule.OVERLAP
+    first = find_faults(events[:4], (A, B, ELSEWHERE), slots=2)[0]
+    assert first.message == "a slot was idle for 10 ms while a was ready; 0 ms are allowed (idle_ms)"
+
+
 def test_a_job_that_waits_for_its_place_is_not_ready() -> None:
     text = "queued:a started:a queued:b queued:c started:c ended:c canceled:x ended:a started:b"
     assert broken(text, slots=2, idle_ms=10) == []
@@ -297,6 +308,12 @@ def test_trace_that_describes_some_jobs_warns_of_the_others(check: Any, recwarn:
     with pytest.warns(UserWarning, match="of 2 jobs that ran 1 are not described: no conflict") as told:
         check(events, [A])
     assert told[0].filename == __file__
+
+
+def test_report_counts_the_jobs_that_took_a_place_behind_another() -> None:
+    text = "queued:a queued:c started:a queued:b retried:a started:a ended:a started:b ended:b queued:a"
+    assert examine_trace(happened(text), [A, B, ELSEWHERE]).met == 1
+    assert examine_trace(happened("queued:a started:a ended:a queued:b started:b"), [A, B]).met == 0
 
 
 def test_check_of_no_events_is_refused() -> None:

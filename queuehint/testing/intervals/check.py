@@ -8,7 +8,7 @@ from itertools import chain, islice
 
 from queuehint.errors import shown
 from queuehint.testing.intervals.stories import told
-from queuehint.testing.intervals.sweep import Finding, Sweep
+from queuehint.testing.intervals.sweep import Finding, Sweep, count_met
 from queuehint.testing.intervals.values import JOBS_MAX, RUNS_MAX, JobIntervals
 from queuehint.testing.trace.check import FAULTS_MAX, check_amount, check_sight
 from queuehint.testing.trace.faults import Rule, TraceError, TraceReport, counted
@@ -107,6 +107,7 @@ def examine_intervals(
         attempts=sum(len(job.runs) for job in jobs),
         ran=sum(bool(job.runs) for job in jobs),
         undescribed=sum(map(_is_undescribed, jobs)),
+        met=count_met(jobs),
     )
 
 

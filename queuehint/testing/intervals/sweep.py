@@ -217,3 +217,31 @@ def turns_of(position: int, job: JobIntervals, tolerance_ms: float) -> dict[int,
     for number, before in enumerate(runs[:-1], 1):
         turns[number] = _Turn(position, before.began_ms, None, runs[number].least_ms)
     return turns
+
+
+def count_met(log: Sequence[JobIntervals]) -> int:
+    """Return how many jobs of a log came while one that conflicts had come and was not over; of jobs that ran."""
+    times: list[tuple[float, int, int]] = []
+    for position, job in enumerate(log):
+        if job.claims and job.runs:
+            began_ms = job.runs[0].began_ms
+            came_ms = began_ms if job.called_ms is None else min(job.called_ms, began_ms)
+            ended_ms = max(run.least_ms for run in job.runs)
+            times.append((came_ms, _RETURN, position))
+            if ended_ms > came_ms:
+                times.append((ended_ms, _LEAVE, position))
+    times.sort()
+    placed: Places[int] = Places()
+    numbers: dict[int, int] = {}
+    met = 0
+    for number, (time_ms, kind, position) in enumerate(times):
+        claims = log[position].claims
+        assert claims
+        if kind == _LEAVE:
+            placed.remove(claims, numbers.pop(position))
+            continue
+        met += placed.first(claims) is not None
+        if time_ms < max(run.least_ms for run in log[position].runs):
+            numbers[position] = number
+            placed.add(claims, number, position)
+    return met

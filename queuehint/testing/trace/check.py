@@ -78,7 +78,7 @@ def find_faults(
         slots: how many slots there are for all jobs, or by pool; if not given, only what events say of free slots is
             held against a queue.
         complete: the trace has all that happened: every job must be over at its end.
-        limit: how many faults to look for at most.
+        limit: how many faults to look for at most; those of idle slots come after all others.
 
     Raises:
         InvalidTraceError: it is no trace; or no fault was found and no job that started is described, so that neither
@@ -137,6 +137,7 @@ def examine_trace(
         attempts=sum(event.kind == "started" for event in given),
         ran=len(ran),
         undescribed=len(ran.difference(known, (event.job for event in given if event.claims is not None))),
+        met=len(checker.met),
     )
 
 

@@ -89,8 +89,12 @@ class Checker:
         self._is_complete = complete
         self._limit = limit
         self.faults: list[Fault] = []
+        self._idle_faults: list[Fault] = []
+        """Reported as far as those of other rules leave room."""
         self.lives: dict[str, Life] = {}
         self.slots: Slots | None = None
+        self.met: set[str] = set()
+        """The jobs that took a place while one that conflicts had an earlier one."""
         self._placed: Places[Life] = Places()
         self._running: Places[Life] = Places()
         self._number = 0
@@ -121,7 +125,7 @@ class Checker:
         else:
             self._end()
         self.faults.sort(key=lambda fault: fault.at_ms)
-        del self.faults[self._limit :]
+        self.faults = sorted([*self.faults, *self._idle_faults][: self._limit], key=lambda fault: fault.at_ms)
 
     def _forget(self) -> None:
         """Forget all jobs after missing events."""
@@ -387,6 +391,8 @@ class Checker:
         self._number += 1
         if self.slots is not None:
             self.slots.place(life, self._number, event.at_ms, self._placed)
+        if self._placed.first(life.claims) is not None:
+            self.met.add(life.job_id)
         life.seq = life.bound = self._number
         life.placed_ms = event.at_ms
         life.is_awaiting = False
@@ -426,6 +432,7 @@ class Checker:
     def _blame_idle(self, event: TraceEvent, life: Life, since_ms: float) -> None:
         assert self.slots is not None
         said = f"a slot was idle for {event.at_ms - since_ms:g} ms while {_named(life)} was ready"
+        said += f"; {self.slots.idle_ms:g} ms are allowed (idle_ms)"
         self._blame(Rule.IDLE, event, life, self.slots.freed_by(life), said)
 
     # --- the end -------------------------------------------------------------------------------------------------
@@ -440,16 +447,15 @@ class Checker:
                 how = (
                     "still runs" if life.ran else "was not started" if not life.started_ms else "was not started again"
                 )
-                self._blame(
-                    Rule.NOT_OVER,
-                    self._events[self._index],
-                    life,
-                    None,
-                    f"{_named(life)} {how} at the end of the trace",
-                )
+                said = f"{_named(life)} {how} at the end of the trace"
+                self._blame(Rule.NOT_OVER, self._events[self._index], life, None, said)
 
     def _blame(self, rule: Rule, event: TraceEvent, life: Life, other: Life | None, said: str) -> None:
-        self.faults.append(self._fault(rule, event, life, None if other is None else other.job_id, said))
+        fault = self._fault(rule, event, life, None if other is None else other.job_id, said)
+        if rule is not Rule.IDLE:
+            self.faults.append(fault)
+        elif len(self._idle_faults) < self._limit:
+            self._idle_faults.append(fault)
 
     def _fault(self, rule: Rule, event: TraceEvent, life: Life, other: str | None, said: str) -> Fault:
         return Fault(rule=rule, job=life.job_id, other=other, at_ms=event.at_ms, index=self._index, message=said)

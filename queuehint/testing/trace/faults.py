@@ -77,6 +77,7 @@ class TraceReport:
         events, jobs: how many there were.
         attempts: how many starts there were among the events.
         ran, undescribed: how many jobs there were among these, and how many of them at places that are not known.
+        met: how many jobs came while one that conflicts with them was not over: only these put the order to the test.
     """
 
     faults: tuple[Fault, ...]
@@ -86,6 +87,7 @@ class TraceReport:
     attempts: int
     ran: int = 0
     undescribed: int = 0
+    met: int = 0
 
     @property
     def is_blind(self) -> bool:

@@ -30,7 +30,7 @@ class Slots:
 
     def __init__(self, slots: int | Mapping[str, int] | None, idle_ms: float) -> None:
         self._slots = slots
-        self._idle_ms = idle_ms
+        self.idle_ms = idle_ms
         self._ready: dict[str, OrderedDict[str, tuple[Life, float]]] = {}
         """By pool, in order of when they became so."""
         self._watchers: dict[str, list[tuple[Life, int]]] = {}
@@ -52,7 +52,7 @@ class Slots:
 
     def forgotten(self) -> Slots:
         """Return an empty state without jobs and workers."""
-        return Slots(self._slots, self._idle_ms)
+        return Slots(self._slots, self.idle_ms)
 
     # --- ready jobs ----------------------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class Slots:
             while ready:
                 life, ready_ms = next(iter(ready.values()))
                 since_ms = max(free_ms, ready_ms)
-                if now_ms - since_ms <= self._idle_ms:
+                if now_ms - since_ms <= self.idle_ms:
                     break
                 ready.popitem(last=False)
                 yield life, since_ms
