@@ -99,7 +99,7 @@ def resume(
 
 @app.command()
 def run(name: Name, target: Target = None, namespace: Namespace = None, as_json: AsJson = False) -> None:
-    """Enqueue a job of a schedule now, besides those it fires; its times stay as they are."""
+    """Enqueue a job of a schedule now, besides those it fires; its times and its last job stay as they are."""
     with opened(target, namespace, as_json=as_json) as sched:
         job = sched.schedules.run_now_sync(name)
         if as_json:

@@ -200,6 +200,8 @@ class Schedules:
         """
         Enqueue one more job of a schedule, paused or not. The next due time stays.
 
+        The `due_at` of its context is the time of this call. `last_at` and `last_id` of the schedule stay as they are.
+
         Raises:
             ScheduleNotFoundError: there is none of this name.
             PathClosedError, QueueFullError, DuplicateJobError: as `Job.enqueue`.

@@ -100,6 +100,9 @@ class Reason:
             return None
         job_id = quote(self.job_id)
         other = quote(self.jobs[0]) if self.jobs else job_id
+        if self.kind is ReasonKind.DEAD_DEPENDENCY and len(self.jobs) > 1:
+            # One of them alone would leave it waiting.
+            return f"redrive them: queuehint dead retry {' '.join(map(quote, self.jobs))}"
         if self.kind is ReasonKind.DEPENDENCY and self.stuck:
             return f"cancel one of those that wait for one another: queuehint cancel {other}"
         if self.selection is not None and self.kind is ReasonKind.PAUSED:
@@ -356,7 +359,7 @@ class Delays:
 @attrs.frozen(kw_only=True)
 class Stats:
     """
-    Counts over the whole namespace. Totals count since the backend began.
+    Counts over the whole namespace. Totals count since the backend began. Permits and holds count as jobs.
 
     Args:
         states: jobs by state; they always add up to the jobs whose records are kept.
@@ -373,7 +376,8 @@ class Stats:
         snoozed, released: totals of attempts that were put off, or given back by a worker that stops or does not know
             the task.
         lost: total of attempts whose worker died.
-        pruned: total of jobs forgotten for good.
+        pruned: total of jobs forgotten for good, with their ids, which stay taken for ten minutes after their ends at
+            least. Until then a job without a record is counted neither here nor in `states`.
         dropped: of these, total of those whose records went before their time, because the store was short of memory.
         resolved: jobs that took their places when the last of their dependencies ended, and how long after that end.
         leftovers: pieces of work begun and not ended by the last operation.

@@ -144,6 +144,18 @@ def test_why_prints_the_reason_and_a_way_out(system: System) -> None:
     assert chain[-1]["way_out"] == way_out
 
 
+def test_why_behind_several_dead_jobs_redrives_all_of_them(system: System) -> None:
+    for name in ("a", "b"):
+        system.enqueue("edit", name, "intro", id=name, max_attempts=1)
+    system.enqueue("edit", "c", "intro", id="c", after=["a", "b"], on_dependency_failure="wait")
+    for grant in system.claim(2):
+        system.fail(grant)
+
+    assert system.ok("why", "--chain", "c").splitlines()[-1] == "redrive them: queuehint dead retry a b"
+    system.ok("dead", "retry", "a", "b")
+    assert system.json("why", "c")["kind"] == "dependency"
+
+
 def test_why_of_a_place_prints_waiting_jobs_and_blockers(system: System) -> None:
     system.enqueue("edit", "doc1", "intro", id="a", user="ann")
     system.claim()
