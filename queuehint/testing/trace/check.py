@@ -78,7 +78,7 @@ def find_faults(
         slots: how many slots there are for all jobs, or by pool; if not given, only what events say of free slots is
             held against a queue.
         complete: the trace has all that happened: every job must be over at its end.
-        limit: how many faults to look for at most; those of idle slots come after all others.
+        limit: how many faults to look for at most; those of idle slots and of jobs not over come last.
 
     Raises:
         InvalidTraceError: it is no trace; or no fault was found and no job that started is described, so that neither

@@ -89,7 +89,7 @@ class Checker:
         self._is_complete = complete
         self._limit = limit
         self.faults: list[Fault] = []
-        self._idle_faults: list[Fault] = []
+        self._last_faults: list[Fault] = []
         """Reported as far as those of other rules leave room."""
         self.lives: dict[str, Life] = {}
         self.slots: Slots | None = None
@@ -125,7 +125,7 @@ class Checker:
         else:
             self._end()
         self.faults.sort(key=lambda fault: fault.at_ms)
-        self.faults = sorted([*self.faults, *self._idle_faults][: self._limit], key=lambda fault: fault.at_ms)
+        self.faults = sorted([*self.faults, *self._last_faults][: self._limit], key=lambda fault: fault.at_ms)
 
     def _forget(self) -> None:
         """Forget all jobs after missing events."""
@@ -452,10 +452,10 @@ class Checker:
 
     def _blame(self, rule: Rule, event: TraceEvent, life: Life, other: Life | None, said: str) -> None:
         fault = self._fault(rule, event, life, None if other is None else other.job_id, said)
-        if rule is not Rule.IDLE:
+        if rule not in {Rule.IDLE, Rule.NOT_OVER}:
             self.faults.append(fault)
-        elif len(self._idle_faults) < self._limit:
-            self._idle_faults.append(fault)
+        elif len(self._last_faults) < self._limit:
+            self._last_faults.append(fault)
 
     def _fault(self, rule: Rule, event: TraceEvent, life: Life, other: str | None, said: str) -> Fault:
         return Fault(rule=rule, job=life.job_id, other=other, at_ms=event.at_ms, index=self._index, message=said)
