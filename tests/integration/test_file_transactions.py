@@ -537,6 +537,10 @@ def test_inbox_poll_interval_follows_the_delay_of_rows(place: Place, monkeypatch
     assert inbox.looks_every_s == HASTE_S
     inbox._seen = 5
     assert inbox.looks_every_s == LOOKS_EVERY_S
+    for number in (7, 6):
+        inbox._coming.note(number)
+    inbox._seen = 6
+    assert inbox.looks_every_s == HASTE_S, "the row rung for before is still to come"
 
 
 def test_malformed_ring_does_not_stop_the_bell(place: Place) -> None:

@@ -48,11 +48,11 @@ class Coming:
 
     def __init__(self) -> None:
         self.newest = (0, -USED_S)
-        """The number of the last one, and when it was told of."""
+        """The highest number of a row, and the time of the last ring."""
 
     def note(self, number: int) -> None:
         """Note that a row was written and is not committed yet."""
-        self.newest = (number, time.monotonic())
+        self.newest = (max(number, self.newest[0]), time.monotonic())
 
 
 class Inbox:
