@@ -73,6 +73,15 @@ Step = Operation[Any] | Ahead | Wait
 Steps = Generator[Step, Any, T]
 
 
+def is_loop_running() -> bool:
+    """Return whether a loop runs on this thread. An error raised later has none of this look in its chain."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def each_ahead(operations: Sequence[Operation[Any]]) -> list[Operation[Any] | Ahead]:
     """Return operations to be carried out in order, each but the last one prepared while the one before is."""
     return [*map(Ahead, operations, operations[1:]), *operations[-1:]]

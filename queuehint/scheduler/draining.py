@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from queuehint.backends.base import Interest
-from queuehint.backends.steps import run_steps, run_steps_sync, was_in_vain
+from queuehint.backends.steps import is_loop_running, run_steps, run_steps_sync, was_in_vain
 from queuehint.client.stuck import HoldWatch
 from queuehint.errors import DrainStalledError, DrainTimeoutError
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
@@ -193,21 +193,13 @@ def _refuse_to_stall(pending: Pending, advice: str) -> None:
         raise DrainStalledError(pending.reasons, advice if is_unserved else "")
 
 
-def _is_loop_running() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 def _run_beside(make: Callable[[], Awaitable[T]]) -> T:
     """Run a coroutine to its end from plain code, also on a thread whose loop runs (notebooks)."""
 
     async def main() -> T:
         return await make()
 
-    if not _is_loop_running():
+    if not is_loop_running():
         return asyncio.run(main())
     done: Future[T] = Future()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from queuehint.backends.steps import is_loop_running
 from queuehint.errors import InvalidJobTypeError, shown
 
 T = TypeVar("T")
@@ -51,17 +51,9 @@ def read_call(item: object, *, parameter: str) -> tuple[str, Sequence[str] | Non
     return task, hint, tuple(given), {}
 
 
-def _is_loop_running() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 def off_the_loop(call: Callable[[], T]) -> T:
     """Call a function on this thread, or on another one where a loop runs, so that the function may run a loop."""
-    if not _is_loop_running():
+    if not is_loop_running():
         return call()
     answer: list[T] = []
     errors: list[BaseException] = []
