@@ -260,17 +260,8 @@ async def test_two_reruns_of_several_jobs_run_each_once(sched: Scheduler) -> Non
     assert (it.ran["sum"], it.ran["send"]) == (2, 2)
 
 
-@pytest.mark.parametrize("applied", [False, True])
-@pytest.mark.parametrize("at", [0, 1, 2])
-async def test_several_after_an_unknown_outcome_run_again_once(
-    sched: Scheduler, monkeypatch: pytest.MonkeyPatch, at: int, applied: bool
-) -> None:
-    monkeypatch.setattr(rerun, "AGAIN_MAX", 2)
-    it = Import(sched, rows=6)
-    async with sched.worker():
-        await it.over()
-    names = ["load-2", "load-5", "load", "send"]
-    versions = [(await (await it.flow.job(name)).record()).version for name in names]
+def lose_answer(monkeypatch: pytest.MonkeyPatch, sched: Scheduler, at: int, *, applied: bool) -> None:
+    """Have the answer to one request of a rerun lost, *applied* or not."""
     backend: Any = sched.backend
     call, sent = backend.call, []
 
@@ -284,6 +275,20 @@ async def test_several_after_an_unknown_outcome_run_again_once(
         return await call(operation)
 
     monkeypatch.setattr(backend, "call", broken)
+
+
+@pytest.mark.parametrize("applied", [False, True])
+@pytest.mark.parametrize("at", [0, 1, 2])
+async def test_several_after_an_unknown_outcome_run_again_once(
+    sched: Scheduler, monkeypatch: pytest.MonkeyPatch, at: int, applied: bool
+) -> None:
+    monkeypatch.setattr(rerun, "AGAIN_MAX", 2)
+    it = Import(sched, rows=6)
+    async with sched.worker():
+        await it.over()
+    names = ["load-2", "load-5", "load", "send"]
+    versions = [(await (await it.flow.job(name)).record()).version for name in names]
+    lose_answer(monkeypatch, sched, at, applied=applied)
     with pytest.raises(OutcomeUnknownError):
         await it.flow.rerun(*names, version=versions)
     async with sched.worker():
@@ -318,19 +323,7 @@ async def test_repeated_rerun_after_an_unknown_outcome_runs_jobs_once(
     async with sched.worker():
         await it.over()
     version = (await (await it.flow.job("check")).record()).version
-    backend: Any = sched.backend
-    call, sent = backend.call, []
-
-    async def broken(operation: Any) -> Any:
-        if getattr(operation, "again", ()):
-            sent.append(operation)
-            if len(sent) == at + 1:
-                if applied:
-                    await call(operation)
-                raise OutcomeUnknownError("the connection broke")
-        return await call(operation)
-
-    monkeypatch.setattr(backend, "call", broken)
+    lose_answer(monkeypatch, sched, at, applied=applied)
     with pytest.raises(OutcomeUnknownError):
         await it.flow.rerun("check", version=version)
     # Some of it may have run by the time that the caller asks again.

@@ -597,7 +597,7 @@ async def test_scoped_pages_ignore_changes_elsewhere() -> None:
 # --- the store is away -----------------------------------------------------------------------------------------------
 
 
-async def test_unavailable_store_shows_a_page_with_advice() -> None:
+async def board_without_a_store() -> Board:
     one = await board()
 
     async def away(operation: Any) -> Any:
@@ -605,6 +605,11 @@ async def test_unavailable_store_shows_a_page_with_advice() -> None:
 
     backend: Any = one.world.sched.backend
     backend.call = away
+    return one
+
+
+async def test_unavailable_store_shows_a_page_with_advice() -> None:
+    one = await board_without_a_store()
     answer = await one.get("/")
     assert answer.status == 503
     assert "The store does not answer" in answer.text
@@ -618,13 +623,7 @@ async def test_unavailable_store_shows_a_page_with_advice() -> None:
 
 
 async def test_order_without_a_store_reports_it_and_keeps_the_page() -> None:
-    one = await board()
-
-    async def away(operation: Any) -> Any:
-        raise BackendUnavailableError("connection refused")
-
-    backend: Any = one.world.sched.backend
-    backend.call = away
+    one = await board_without_a_store()
     asked: list[tuple[Answer, bool]] = [
         (await one.post("/do/resume", [("path", "doc4")]), False),
         (await one.post("/do/resume", [("path", "doc4")], hx_request="true", hx_target="div#notice"), True),
