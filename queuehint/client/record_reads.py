@@ -1,4 +1,8 @@
-"""Batches of record reads: reads at about the same time, on one loop, are one request."""
+"""
+Reads of records: all that pass a filter, or one by its id.
+
+Reads by id at about the same time, on one loop, are one request.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,39 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from queuehint.operations import Get
+from queuehint.operations import LIST_MAX, Get, List, Position
 
 if TYPE_CHECKING:
     from queuehint.backends.base import Backend
+    from queuehint.backends.steps import Steps
+    from queuehint.operations import Page
     from queuehint.values.record import JobRecord
+    from queuehint.values.record_filter import RecordFilter
 
 AT_ONCE_MAX: Final = 100
 _Reads = WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, "_Batch"]]
 _reads: Final[_Reads] = WeakKeyDictionary()
 """By loop and by the identity of the backend; an entry is there while something is asked for."""
+
+
+def read_page(wanted: RecordFilter, after: Position | None, limit: int = LIST_MAX) -> Steps[Page]:
+    """Read up to *limit* records that pass a filter, in order of number, behind a position."""
+    page: Page = yield List(wanted, after=after, limit=limit)
+    return page
+
+
+def records_of(wanted: RecordFilter, most: int | None = None) -> Steps[list[JobRecord]]:
+    """Read the records that pass a filter, in order of number: all, or the first so many."""
+    found: list[JobRecord] = []
+    after: Position | None = None
+    while most is None or len(found) < most:
+        limit = LIST_MAX if most is None else min(most - len(found), LIST_MAX)
+        page = yield from read_page(wanted, after, limit)
+        found += page.records
+        after = page.after
+        if after is None:
+            break
+    return found
 
 
 async def read_record(backend: Backend, job_id: str) -> JobRecord | None:

@@ -48,7 +48,7 @@ ASKS_MAX = 5
 """All waiters for jobs of a store together ask it one question per so many seconds; and how many at once."""
 JOBS_MAX = 10
 CAUSES_MAX = 1000
-_WAITS_FOR_JOBS = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY})
+WAITS_FOR_JOBS = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY})
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _ASYNCIO = str(Path(contextlib.__file__).parent / "asyncio") + os.sep
 
@@ -159,7 +159,7 @@ class HoldWatch:
                 (record,) = (yield Get((job_id,))).records
                 if record is not None and (yield from read_held(held)).is_full(record.spec, held):
                     raise self._error(next(reversed(held.values())), waiting_id)
-            for other in reason.jobs if reason.kind in _WAITS_FOR_JOBS else ():
+            for other in reason.jobs if reason.kind in WAITS_FOR_JOBS else ():
                 if other in held:
                     raise self._error(held[other], waiting_id)
                 todo.setdefault(other, waiting_id)
@@ -269,7 +269,7 @@ class StuckWatch:
             reason = todo.pop()
             if reason.stuck:
                 return (first,) if reason is first else (first, reason)
-            for other in reason.jobs if reason.kind in _WAITS_FOR_JOBS else ():
+            for other in reason.jobs if reason.kind in WAITS_FOR_JOBS else ():
                 if other not in seen and len(seen) <= JOBS_MAX:
                     seen.add(other)
                     self._asked += 1

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import attrs
 
 from queuehint import operations as op
 from queuehint.client.flows.ends import was_not_needed
-from queuehint.client.flows.handle import FlowState
+from queuehint.client.flows.handle import FlowState, state_of
 from queuehint.client.flows.stuck import find_dead
+from queuehint.client.record_reads import records_of
 from queuehint.errors import FlowNotFoundError
 from queuehint.schema.kinds import Asked, JobId
 from queuehint.values.record import JobRecord, JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import FlowStats
-from queuehint.web.questions import COUNTED_MAX, PAGED, Cursor, counted, find_own, page, records_of
+from queuehint.web.questions import COUNTED_MAX, PAGED, Cursor, counted, find_own, page
 from queuehint.web.table import Ask, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from queuehint.backends.steps import Steps
 
 CANCELED_MAX: Final = 1000
@@ -73,10 +73,9 @@ def flow(ask: Ask) -> Steps[FlowPage]:
         raise FlowNotFoundError(asked.flow)
     stats, state = FlowStats(states=counts.states), None
     if counts.complete:
-        records = _in_state(wanted)
         if stats.unfinished:
-            stats = attrs.evolve(stats, held_by=(yield from find_dead(stats.states, records)))
-        state = yield from _state_of(stats, records)
+            stats = attrs.evolve(stats, held_by=(yield from find_dead(stats.states, wanted)))
+        state = yield from state_of(stats, partial(_was_canceled, wanted))
         yield from find_own(ask, stats.held_by)
     found = yield from page(ask, wanted)
     return FlowPage(flow=asked.flow, state=state, stats=stats, complete=counts.complete, **found)
@@ -87,23 +86,10 @@ def jobs_of(ask: Ask) -> RecordFilter:
     return RecordFilter(flow=ask.asked.flow, path=ask.scope or None)
 
 
-def _in_state(wanted: RecordFilter) -> Callable[[JobState, int], Steps[list[JobRecord]]]:
-    """Return a step that reads the first records of a flow in a state."""
-
-    def read(state: JobState, most: int) -> Steps[list[JobRecord]]:
-        return (yield from records_of(attrs.evolve(wanted, states=(state,)), most))
-
-    return read
-
-
-def _state_of(stats: FlowStats, records: Callable[[JobState, int], Steps[list[JobRecord]]]) -> Steps[FlowState]:
-    """Return the state of a flow. A flow with jobs canceled only because they were not needed is FINISHED."""
-    if stats.unfinished:
-        return FlowState.STUCK if stats.stuck else FlowState.RUNNING
-    if stats.states[JobState.FAILED]:
-        return FlowState.FAILED
-    canceled = (yield from records(JobState.CANCELED, CANCELED_MAX)) if stats.states[JobState.CANCELED] else []
-    return FlowState.FINISHED if all(map(was_not_needed, canceled)) else FlowState.CANCELED
+def _was_canceled(wanted: RecordFilter) -> Steps[bool]:
+    """Return whether one of the first canceled jobs of a flow was needed."""
+    canceled = yield from records_of(attrs.evolve(wanted, states=(JobState.CANCELED,)), CANCELED_MAX)
+    return not all(map(was_not_needed, canceled))
 
 
 FLOWS: Final[tuple[Route, ...]] = (

@@ -17,6 +17,7 @@ import attrs
 from queuehint import operations as op
 from queuehint.backends.steps import Steps
 from queuehint.client.flows.rerun import rerun
+from queuehint.client.record_reads import records_of
 from queuehint.client.signals import given_spec
 from queuehint.client.submission import submit
 from queuehint.errors import (
@@ -40,7 +41,6 @@ from queuehint.values.record import JobRecord, JobState, StepsChoice
 from queuehint.values.signal import SIGNAL_BYTES_MAX, SIGNAL_KEPT, check_signal_name
 from queuehint.values.spec import PAYLOAD_BYTES_MAX, SIGNAL_MARK, JobSpec
 from queuehint.web.flows import jobs_of
-from queuehint.web.questions import records_of
 from queuehint.web.scope import is_within
 from queuehint.web.table import Ask, Route
 

@@ -237,20 +237,6 @@ def page(ask: Ask, wanted: RecordFilter, *, newest_first: bool = False) -> Steps
     return {"jobs": tuple(found), "cursor": cursor}
 
 
-def records_of(wanted: RecordFilter, most: int | None = None) -> Steps[list[JobRecord]]:
-    """Read the records that pass a filter in order of number, all or at most a number of them."""
-    found: list[JobRecord] = []
-    after: op.Position | None = None
-    while most is None or len(found) < most:
-        limit = op.LIST_MAX if most is None else min(most - len(found), op.LIST_MAX)
-        read = yield op.List(wanted, after=after, limit=limit)
-        found += read.records
-        after = read.after
-        if after is None:
-            break
-    return found
-
-
 def lines(ask: Ask) -> Steps[op.Lines]:
     """Read a page of lines; in a scope not the longest ones in one page, which are sought among those of all."""
     if ask.scope and ask.asked.longest:

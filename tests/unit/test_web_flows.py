@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from queuehint import Dependency, Fail, JobSpec, JobState, Scheduler
+from queuehint import Children, Dependency, Fail, JobContext, JobSpec, JobState, Scheduler
 from queuehint import operations as op
 from queuehint.backends.steps import run_steps
-from queuehint.errors import BackendError
+from queuehint.client.record_reads import records_of
+from queuehint.errors import BackendError, DrainStalledError
 from queuehint.values.hint import Claim
 from queuehint.values.record_filter import RecordFilter
 from queuehint.web import Access, make_app
-from queuehint.web.questions import records_of
 from tests.web_client import WebClient
 
 API = "/api/v1"
@@ -241,3 +241,16 @@ async def test_records_of_a_flow_are_read_in_portions(
     monkeypatch.setattr(op, "LIST_MAX", 2)
     found = await run_steps(sched.backend, records_of(RecordFilter(flow="f"), most))
     assert [record.id for record in found] == [f"{number}" for number in range(count)]
+
+
+async def test_flow_behind_a_failed_parent_names_its_dead_child(sched: Scheduler, board: WebClient) -> None:
+    @sched.job
+    async def parent(ctx: JobContext) -> Children:
+        await ctx.enqueue(sched.jobs["breaks"].using(queue_hint=["t1", "child"]))
+        return Children()
+
+    await sched.submit([spec("a", task="parent"), spec("b", "a")])
+    with pytest.raises(DrainStalledError):
+        await sched.drain(["t1"])
+    assert await state_of(board) == ("STUCK", ["a.1"])
+    assert await state_of(scoped(sched)) == ("STUCK", ["a.1"])

@@ -14,6 +14,7 @@ from queuehint.client.flows.graph import FlowGraph, draw
 from queuehint.client.flows.rerun import rerun
 from queuehint.client.flows.stuck import find_dead
 from queuehint.client.handle import Client, JobHandle, outcome
+from queuehint.client.record_reads import read_page
 from queuehint.client.stuck import StuckWatch
 from queuehint.errors import (
     FlowNotFoundError,
@@ -25,7 +26,7 @@ from queuehint.errors import (
     shows_itself,
 )
 from queuehint.handlers.context import is_in_handler, refuse_to_wait
-from queuehint.operations import IDS_MAX, LIST_MAX, CancelFlow, CountRecords, Get, List, Position, Redrive, Verdict
+from queuehint.operations import IDS_MAX, CancelFlow, CountRecords, Get, Position, Redrive, Verdict
 from queuehint.schema.checks import check_bool, check_choice, check_id, check_name, check_optional_duration
 from queuehint.values.outcome import Progress
 from queuehint.values.record import STEPS_CHOICES, JobRecord, JobState
@@ -34,7 +35,7 @@ from queuehint.values.report import FlowStats
 from queuehint.values.spec import When
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from datetime import timedelta
 
     from queuehint.client.handle import InFlow
@@ -68,6 +69,22 @@ class FlowState(StrEnum):
     CANCELED = "CANCELED"
     """All are over, none FAILED, at least one CANCELED."""
     FINISHED = "FINISHED"
+
+
+def state_of(stats: FlowStats, was_canceled: Callable[[], Steps[bool]]) -> Steps[FlowState]:
+    """
+    Return the state of a flow.
+
+    Args:
+        was_canceled: reads whether a job that was needed is CANCELED. Asked only if some are and none FAILED.
+    """
+    if stats.unfinished:
+        return FlowState.STUCK if stats.stuck else FlowState.RUNNING
+    if stats.states.get(JobState.FAILED):
+        return FlowState.FAILED
+    if stats.states.get(JobState.CANCELED) and (yield from was_canceled()):
+        return FlowState.CANCELED
+    return FlowState.FINISHED
 
 
 @shows_itself
@@ -296,33 +313,19 @@ class FlowHandle:
         stats = yield from self._count()
         if not stats.unfinished:
             return stats
-        return FlowStats(states=stats.states, held_by=(yield from find_dead(stats.states, self._in_state)))
+        return FlowStats(states=stats.states, held_by=(yield from find_dead(stats.states, RecordFilter(flow=self.id))))
 
     def _state(self) -> Steps[FlowState]:
-        stats = yield from self._stats()
-        if stats.unfinished:
-            return FlowState.STUCK if stats.stuck else FlowState.RUNNING
-        if stats.states.get(JobState.FAILED):
-            return FlowState.FAILED
-        if stats.states.get(JobState.CANCELED) and (yield from self._first(JobState.CANCELED)) is not None:
-            return FlowState.CANCELED
-        return FlowState.FINISHED
+        return (yield from state_of((yield from self._stats()), self._was_canceled))
+
+    def _was_canceled(self) -> Steps[bool]:
+        return (yield from self._first(JobState.CANCELED)) is not None
 
     def _page(self, after: Position) -> Steps[tuple[Sequence[JobRecord], Position | None]]:
-        page = yield List(RecordFilter(flow=self.id), after=after, limit=LIST_MAX)
+        page = yield from read_page(RecordFilter(flow=self.id), after)
         if not page.records and after == BEGIN:
             raise FlowNotFoundError(self.id)
         return page.records, page.after
-
-    def _in_state(self, state: JobState, most: int, parent: str | None = None) -> Steps[list[JobRecord]]:
-        """Return the records of the first jobs of the flow in a state, or of the children of a job."""
-        found: list[JobRecord] = []
-        after: Position | None = BEGIN
-        while after is not None and len(found) < most:
-            asked = RecordFilter(flow=None if parent else self.id, parent=parent, states=(state,))
-            page = yield List(asked, after=after, limit=min(most - len(found), LIST_MAX))
-            found, after = [*found, *page.records], page.after
-        return found
 
     def _all(self) -> Steps[list[JobRecord]]:
         found: list[JobRecord] = []

@@ -18,20 +18,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from queuehint.client.stuck import ask_why, read_records
+import attrs
+
+from queuehint.client.record_reads import records_of
+from queuehint.client.stuck import WAITS_FOR_JOBS, ask_why, read_records
 from queuehint.operations import CHAIN_MAX
 from queuehint.values.record import JobState
 from queuehint.values.report import JOBS_NAMED_MAX, ReasonKind
 from queuehint.values.spec import CHILDREN_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from queuehint.backends.steps import Steps
     from queuehint.values.record import JobRecord
+    from queuehint.values.record_filter import RecordFilter
     from queuehint.values.report import Reason
 
-    Records = Callable[..., Steps[list[JobRecord]]]
     _Waiting = tuple[str, set[str], set[str]]
     """A job, those for whose redrive it waits when they fail, and all that it depends on."""
 
@@ -44,51 +47,32 @@ QUEUED_MAX: Final = 100
 """How many are looked at that have a place."""
 ASKED_MAX: Final = 200
 """How many questions of one look follow what its jobs wait for."""
-_WAITS_FOR_JOBS: Final = frozenset({ReasonKind.PLACE, ReasonKind.DEPENDENCY})
 _WAITS_FOR_DEAD: Final = frozenset({ReasonKind.DEAD_HOLD, ReasonKind.DEAD_DEPENDENCY})
 
 
-def find_dead(states: Mapping[JobState, int], records: Records) -> Steps[tuple[str, ...]]:
+def find_dead(states: Mapping[JobState, int], wanted: RecordFilter) -> Steps[tuple[str, ...]]:
     """
     Return the ids of up to ten dead jobs that hold up the rest of a flow. Empty if any job can go on.
 
     Args:
         states: its jobs by state.
-        records: return the first so many of them in a state, in order of number; given a job too, of those it has made.
+        wanted: the filter that the jobs of the flow pass.
     """
     if states.get(JobState.SCHEDULED) or states.get(JobState.STARTED):
         return ()
-    look = _Look(records)
+    look = _Look(wanted)
     if states.get(QUEUED) and not (yield from look.at_queued()):
         return ()
     if states.get(DEFERRED) and not (yield from look.at_deferred()):
         return ()
-    return (yield from _causes(tuple(look.dead)[:JOBS_NAMED_MAX], records)) if look.dead else ()
-
-
-def _causes(dead: tuple[str, ...], records: Records) -> Steps[tuple[str, ...]]:
-    """Return dead jobs. A parent that failed by its children is replaced by its dead children."""
-    found, seen = dict.fromkeys(dead), set(dead)
-    todo = [each.id for each in (yield from read_records(dead)) if each.cause == CHILD_FAILED]
-    for job_id in todo:
-        below = [
-            each for each in (yield from records(FAILED, JOBS_NAMED_MAX, job_id)) if each.spec.task != CHILDREN_TASK
-        ]
-        if not below or len(seen) > ASKED_MAX:
-            continue
-        del found[job_id]
-        new = [each for each in below if each.id not in seen]
-        seen.update([each.id for each in new])
-        found.update(dict.fromkeys([each.id for each in new]))
-        todo += [each.id for each in new if each.cause == CHILD_FAILED]
-    return tuple(found)[:JOBS_NAMED_MAX]
+    return (yield from look.causes()) if look.dead else ()
 
 
 class _Look:
     """One look at the jobs of a flow. Each part returns False at the first job that can go on."""
 
-    def __init__(self, records: Records) -> None:
-        self._records = records
+    def __init__(self, wanted: RecordFilter) -> None:
+        self._wanted = wanted
         self._reasons: dict[str, Reason] = {}
         """Why jobs wait, as far as it was asked."""
         self._held: set[str] = set()
@@ -99,12 +83,36 @@ class _Look:
         self.dead: dict[str, None] = {}
         """The ids of the dead jobs that hold up others, in the order they were found."""
 
+    def _records(self, state: JobState, most: int) -> Steps[list[JobRecord]]:
+        return records_of(attrs.evolve(self._wanted, states=(state,)), most)
+
     def at_queued(self) -> Steps[bool]:
         """Look at the jobs that have a place."""
         for record in (yield from self._records(QUEUED, QUEUED_MAX)):
             if self._left > 0 and not (yield from self._is_held(record.id)):
                 return False
         return True
+
+    def causes(self) -> Steps[tuple[str, ...]]:
+        """Return the first dead jobs found. A parent that failed by its children is replaced by its dead children."""
+        dead = tuple(self.dead)[:JOBS_NAMED_MAX]
+        found, seen = dict.fromkeys(dead), set(dead)
+        todo = [each.id for each in (yield from read_records(dead)) if each.cause == CHILD_FAILED]
+        for job_id in todo:
+            if self._left <= 0:
+                break
+            self._left -= 1
+            children = attrs.evolve(self._wanted, flow=None, parent=job_id, states=(FAILED,))
+            some = yield from records_of(children, JOBS_NAMED_MAX)
+            below = [each for each in some if each.spec.task != CHILDREN_TASK]
+            if not below:
+                continue
+            del found[job_id]
+            new = [each for each in below if each.id not in seen]
+            seen.update([each.id for each in new])
+            found.update(dict.fromkeys([each.id for each in new]))
+            todo += [each.id for each in new if each.cause == CHILD_FAILED]
+        return tuple(found)[:JOBS_NAMED_MAX]
 
     def at_deferred(self) -> Steps[bool]:
         """Look at the jobs that wait for others."""
@@ -150,7 +158,7 @@ class _Look:
                 self.dead |= dict.fromkeys(dead)
                 self._hold_way(at, before)
                 return True
-            for other in reversed(reason.jobs) if reason.kind in _WAITS_FOR_JOBS else ():
+            for other in reversed(reason.jobs) if reason.kind in WAITS_FOR_JOBS else ():
                 if other not in before:
                     before[other] = at
                     todo.append(other)
