@@ -74,8 +74,8 @@ async def post_edit(doc: str, section: str, edit: Edit, user: User = None, tags:
 
 @app.post("/documents/{doc}/leave")
 async def leave(doc: str) -> dict[str, int]:
-    # A job without the key of `keep_soon`: no edit puts it off. It runs behind the edits that came before it, and the
-    # one that is due in ten minutes finds nothing new.
+    await sched.run_now([doc], task="keep_version")  # the version that was to be kept in ten minutes
+    # An edit may put that one off again, and nothing this one, which has no key: it runs behind the edits before it.
     job = await keep_version.enqueue(doc)
     return {"version": await job.result(timeout=5)}
 

@@ -48,7 +48,9 @@ def test_leave_of_two_editors_waits_for_slow_edits(
 
             await until(is_asked)
             gate.set()
-            return await asyncio.gather(*both)
+            versions = await asyncio.gather(*both)
+            assert not (await sched.records.count(path=["doc1"], state="SCHEDULED")).total, "none is left for later"
+            return versions
 
     monkeypatch.setattr(Database, "edit", edit_slowly)
     with Database(tmp_path / "documents.db") as database, on_memory(sched, state=database):
