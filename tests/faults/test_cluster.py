@@ -255,7 +255,7 @@ def test_a_client_of_one_cluster_node_survives_its_loss(namespace: str, monkeypa
 
         async def rounds(count: int) -> None:
             for _ in range(count):
-                await (await work.enqueue()).result(timeout=5)
+                await (await work.enqueue()).result(timeout=30)
                 await asyncio.to_thread(sched.stats_sync)
 
         async def main() -> None:
@@ -328,5 +328,5 @@ async def test_client_of_a_dead_node_gets_errors_and_recovers(
     await until(lambda: b"cluster_state:ok" in seed.call("CLUSTER", "INFO"), "the cluster serves")
     job = await work.enqueue()
     async with sched.worker():
-        await job.result(timeout=5)
+        await job.result(timeout=30)
     await sched.close()

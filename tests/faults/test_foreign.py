@@ -550,10 +550,10 @@ def test_waiter_is_notified_although_its_spec_is_unreadable(redis_server: Server
     sched.drain_sync(run=True)
     for job_id in (job.id, "in-flow"):
         put_spec(redis_server, namespace, job_id, b'{"since_2_0":true}\n{"n":21}')
-    assert job.result_sync(timeout=5) == 42
+    assert job.result_sync(timeout=30) == 42
     # Which jobs a flow ends with says the spec.
     with pytest.raises(CorruptStateError, match="job 'in-flow': its spec cannot be read"):
-        sched.get_flow("sums").result_sync(timeout=5)
+        sched.get_flow("sums").result_sync(timeout=30)
     assert [record.id for record in sched.get_flow("sums").jobs_sync()] == ["in-flow"]
     sched.close_sync()
 

@@ -110,7 +110,7 @@ async def test_waiting_on_the_thread_of_the_workers_says_so() -> None:
     job = await work.using(delay=5).enqueue()
     async with sched.worker():
         with pytest.raises(WouldDeadlockError, match="on the thread of the workers' loop"):
-            job.result_sync(timeout=1)
+            job.result_sync(timeout=30)
 
 
 def test_retention_is_given_in_durations() -> None:

@@ -178,7 +178,7 @@ async def test_drain_does_not_wait_for_jobs_of_a_stopping_worker() -> None:
         worker.stop()
         await work.enqueue("b")
         try:
-            await sched.drain(["b"], timeout=5)
+            await sched.drain(["b"], timeout=30)
         finally:
             gate.open()
 

@@ -272,7 +272,7 @@ async def test_a_flow_is_redriven_in_asynchronous_code_too() -> None:
     async with sched.flow() as flow:
         flow.add(edit, "a")
     async with sched.worker():
-        await sched.drain(timeout=5)
+        await sched.drain(timeout=30)
         broken.clear()
         assert await flow.redrive() == 1
-        assert await flow.result(timeout=5) == {"edit": "a"}
+        assert await flow.result(timeout=30) == {"edit": "a"}

@@ -41,7 +41,7 @@ async def test_result_of_a_flow_collects_its_final_jobs() -> None:
     stranger = await shop.step.using(after=[flow]).enqueue("later")
     async with shop.sched.worker():
         assert await flow.result() == {"a": 1, "g.b": 2}
-        assert await shop.sched.get_flow(flow.id).result(timeout=5) == {"a": 1, "g.b": 2}
+        assert await shop.sched.get_flow(flow.id).result(timeout=30) == {"a": 1, "g.b": 2}
         await stranger.result()
 
 

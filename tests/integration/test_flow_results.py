@@ -153,6 +153,6 @@ def test_a_flow_without_a_waiter_keeps_no_records(url: str) -> None:
             flow.add(step, 1)
         await sched.drain(run=True)
         with pytest.raises(FlowNotFoundError):
-            await flow.result(timeout=5)
+            await flow.result(timeout=30)
 
     on(url, main, retention=AT_ONCE)

@@ -449,7 +449,7 @@ def test_a_reset_ends_all_connections_at_once(server: Server, proxy: Proxy, clie
         with pytest.raises(ConnectionResetError):
             link.recv(1)
         link.close()
-        blocked.join(5)
+        blocked.join(30)
         assert not blocked.is_alive()
         until(lambda: server.info("clients")["blocked_clients"] == 0, "the server has noticed")
         assert client.ping() and other.ping()

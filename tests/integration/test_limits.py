@@ -166,7 +166,7 @@ async def test_every_enqueue_finds_the_room_of_overdue_jobs(url: str, way: str) 
             flow.add(work, 3)
             flow.add(work, 4)
     elif way == "exclusive":
-        async with sched.exclusive(["a"], timeout=5):
+        async with sched.exclusive(["a"], timeout=30):
             pass
     else:
         assert await run_steps(sched.backend, fire_due())

@@ -292,7 +292,7 @@ def test_trace_leads_from_request_to_third_attempt_and_child() -> None:
             job = await work.enqueue()
         assert (await job.record()).headers.keys() == {"traceparent"}
         async with sched.worker():
-            await sched.drain(timeout=5)
+            await sched.drain(timeout=30)
 
     run(main())
     found = {}
@@ -341,7 +341,7 @@ def test_executed_step_has_a_span_below_its_attempt() -> None:
     async def main() -> None:
         async with sched.worker():
             await work.enqueue()
-            await sched.drain(timeout=5)
+            await sched.drain(timeout=30)
 
     run(main())
     found = {span.name: span for span in spans.get_finished_spans()[::-1]}

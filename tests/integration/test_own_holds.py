@@ -52,7 +52,7 @@ async def test_waits_for_the_held_place_are_refused(url: str) -> None:
                     f"result() for job '{job.id}' inside exclusive() of doc1 would wait in vain: what it waits for "
                     "needs the place that is held here. Leave the block first"
                 )
-                await refused(job.result(timeout=5))
+                await refused(job.result(timeout=30))
                 await refused(enter(sched, "doc1", "intro"))
                 await refused(enter(sched))
                 await refused(enter(sched, "doc1", mode="shared"))

@@ -279,7 +279,7 @@ def test_closing_carrier_waits_for_no_tick_without_streams(ends: Ends, monkeypat
     closing.start()
     until_sync(lambda: guest._is_closing)
     mine.close()
-    closing.join(5)
+    closing.join(30)
     assert guest._thread is None
 
 

@@ -59,7 +59,7 @@ def test_first_application_of_the_page_on_frameworks_takes_a_job() -> None:
         scope = {"type": "http", "method": "POST", "path": "/doc1", "headers": [], "query_string": b""}
         await page["app"](scope, receive, send)
         await page["sched"].drain()
-        return await page["sched"].handle(json.loads(sent[1]["body"])["job"]).result(timeout=5)
+        return await page["sched"].handle(json.loads(sent[1]["body"])["job"]).result(timeout=30)
 
     assert asyncio.run(post()) == len("Hello")
     assert sent[0]["status"] == 202

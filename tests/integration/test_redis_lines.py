@@ -738,7 +738,7 @@ def test_later_caller_queues_behind_waiting_callers(redis_server: Server, monkey
     thread = _in_line(link, "a", came)
     link._give_back(Line(1.0))
     link._call_next()
-    assert turn.acquire(timeout=5)
+    assert turn.acquire(timeout=30)
     assert not came
     link._turns.remove(first)
     link._call_next()

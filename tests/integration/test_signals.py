@@ -60,7 +60,7 @@ async def test_a_call_returns_whether_its_data_counts() -> None:
     assert not await sched.signal("s", {"by": "bob"})
     assert await sched.signal("s", {"by": "ann"})
     await publish.using(after=[Signal("s")]).enqueue("doc2")
-    await sched.drain(timeout=5)
+    await sched.drain(timeout=30)
     assert got == [("doc1", {"s": {"by": "ann"}}, None), ("doc2", {"s": {"by": "ann"}}, None)]
     clock.advance(seconds=7 * 86_400)
     assert await sched.signal("s", {"by": "bob"})
@@ -71,7 +71,7 @@ def test_it_is_given_by_code_without_a_loop() -> None:
     publish.using(after=[Signal("s", timeout=5)]).enqueue_sync("doc1")
     assert sched.signal_sync("s", keep=timedelta(seconds=1))
     assert not sched.signal_sync("s", 1, keep=1)
-    sched.drain_sync(timeout=5)
+    sched.drain_sync(timeout=30)
     assert got == [("doc1", {"s": None}, None)]
     clock.advance(seconds=86_400)
     assert sched.signal_sync("s", 1)
@@ -82,7 +82,7 @@ async def test_two_give_one_at_once_and_one_data_counts() -> None:
     await publish.using(after=[Signal("s")]).enqueue("doc1")
     counts = await asyncio.gather(*[sched.signal("s", n) for n in range(5)])
     assert counts.count(True) == 1
-    await sched.drain(timeout=5)
+    await sched.drain(timeout=30)
     assert got == [("doc1", {"s": counts.index(True)}, None)]
 
 
@@ -141,7 +141,7 @@ async def test_a_signal_that_is_wrong_is_refused_by_name(arguments: Any, error: 
             refused.append(True)
 
     await waits.enqueue()
-    await sched.drain(timeout=5)
+    await sched.drain(timeout=30)
     assert bool(refused) == ("on_timeout" not in arguments)
 
 
@@ -156,7 +156,7 @@ async def test_the_data_is_an_argument() -> None:
     await publish.using(after=[Signal("plain")]).enqueue("doc2", template("by {{plain}}"))
     await sched.signal("approved:doc1", {"by": "ann"})
     await sched.signal("plain", "bob")
-    await sched.drain(timeout=5)
+    await sched.drain(timeout=30)
     data = {"by": "ann"}
     assert got == [
         ("doc1", {"approved:doc1": data}, {"by": "ann", "all": [data]}),
@@ -173,7 +173,7 @@ async def test_flows_wait_for_signals() -> None:
             flow.add(publish.using(name="second", after=[first, flow.signal("go", timeout=5)]), "doc2")
     assert (await first.why()).kind is ReasonKind.SIGNAL
     await sched.signal("go", 7)
-    await sched.drain(timeout=5)
+    await sched.drain(timeout=30)
     assert got == [("doc1", {"go": 7}, 7), ("doc2", {"first": None, "go": 7}, None)]
     records = await sched.records.list(flow="f")
     assert sorted(str(record.state) for record in records) == ["FINISHED"] * 4
@@ -185,7 +185,7 @@ async def test_many_calls_each_have_a_wait_of_their_own() -> None:
     assert [handle.id for handle in handles] == ["1", "2"]
     assert (await sched.records.count(task="queuehint.signal")).total == 2
     clock.advance(seconds=5)
-    await sched.drain(timeout=5)
+    await sched.drain(timeout=30)
     assert got == [("a", {}, None), ("b", {}, None)]
 
 
@@ -196,7 +196,7 @@ async def test_the_same_job_again_has_the_same_wait() -> None:
     assert (await sched.records.count()).total == 2
     assert (await sched.get(wait_id("s", "j"))).state is DEFERRED
     await job.cancel()
-    await sched.drain(timeout=5)
+    await sched.drain(timeout=30)
     assert (await sched.get(wait_id("s", "j"))).cause == "nobody waits for it"
     assert got == []
 
@@ -207,17 +207,17 @@ async def test_a_timeout_ends_a_wait(on_timeout: Any, state: JobState) -> None:
     job = await publish.using(after=[Signal("s", timeout=60, on_timeout=on_timeout)]).enqueue("doc1")
     clock.advance(seconds=59)
     with pytest.raises(DrainStalledError, match="waits for the signal s until"):
-        await sched.drain(timeout=5)
+        await sched.drain(timeout=30)
     clock.advance(seconds=1)
     assert await sched.signal("s", 1)
-    await sched.drain(timeout=5)
+    await sched.drain(timeout=30)
     assert await job.state() is state
     assert got == ([("doc1", {}, None)] if state is FINISHED else [])
     if state is FAILED:
         with pytest.raises(JobFailedError, match=r"dependency signal-wait:s:.* was canceled"):
-            await job.result(timeout=5)
+            await job.result(timeout=30)
         await sched.dead.redrive([job.id])
-        await sched.drain(timeout=5)
+        await sched.drain(timeout=30)
         assert got == [("doc1", {}, None)]
 
 
@@ -248,7 +248,7 @@ async def test_without_its_data_a_job_does_not_run() -> None:
     s = Signal("s", timeout=60, on_timeout="run")
     job = await publish.enqueue("doc1", s.out)
     clock.advance(seconds=60)
-    await sched.drain(timeout=5)
+    await sched.drain(timeout=30)
     assert (await job.state(), got) == (CANCELED, [])
 
 
@@ -301,7 +301,7 @@ async def test_a_handler_leaves_and_is_run_again() -> None:
         await until(lambda: _is(behind, DEFERRED))
         assert str(await job.why()).endswith("waits for the signal reviewed:doc1")
         await sched.signal("reviewed:doc1", {"ok": True})
-        assert [await each.result(timeout=5) for each in (job, behind)] == [{"ok": True}] * 2
+        assert [await each.result(timeout=30) for each in (job, behind)] == [{"ok": True}] * 2
     record = await job.record()
     assert (record.attempts, record.errors, notes) == (1, (), [("doc1", 1)] * 4)
     assert [attempt.outcome for attempt in record.history] == ["deferred", "finished"]
@@ -316,22 +316,22 @@ async def test_one_that_was_given_before_is_there_at_once() -> None:
     sched, _, review, notes = reviewing()
     await sched.signal("reviewed:doc1", [1])
     job = await review.enqueue("doc1", 5)
-    await sched.drain(timeout=5)
-    assert (await job.result(timeout=5), notes) == ([1], [("doc1", 1)])
+    await sched.drain(timeout=30)
+    assert (await job.result(timeout=30), notes) == ([1], [("doc1", 1)])
 
 
 async def test_later_attempts_get_the_same_data() -> None:
     sched, clock, review, notes = reviewing()
     job = await review.enqueue("doc1", None, 2)
     with pytest.raises(DrainStalledError):
-        await sched.drain(timeout=5)
+        await sched.drain(timeout=30)
     await sched.signal("reviewed:doc1", 1, keep=1)
-    await sched.drain(timeout=5)
+    await sched.drain(timeout=30)
     assert await job.state() is FAILED
     clock.advance(seconds=3 * 86_400)
     assert await sched.signal("reviewed:doc1", 2)
     await sched.dead.redrive([job.id])
-    await sched.drain(timeout=5)
+    await sched.drain(timeout=30)
     assert (await job.record()).errors[-1].message == "not yet"
     assert len(notes) == 5
     assert (await sched.get(wait_id("reviewed:doc1", job.id))).result == b'{"result":1}'
@@ -341,12 +341,12 @@ async def test_a_timeout_is_an_error_each_time() -> None:
     sched, clock, review, notes = reviewing()
     job = await review.enqueue("doc1", 60)
     with pytest.raises(DrainStalledError, match="until"):
-        await sched.drain(timeout=5)
+        await sched.drain(timeout=30)
     clock.advance(seconds=60)
     await sched.signal("reviewed:doc1", 1)
-    await sched.drain(timeout=5)
+    await sched.drain(timeout=30)
     with pytest.raises(JobFailedError, match="signal 'reviewed:doc1' was not given in time") as caught:
-        await job.result(timeout=5)
+        await job.result(timeout=30)
     assert caught.value.error_type == "queuehint.errors.SignalTimeoutError"
     assert notes == [("doc1", 1), ("doc1", 1), ("doc1", 2)]
 
@@ -355,23 +355,23 @@ async def test_a_wait_that_was_canceled_is_an_error() -> None:
     sched, _, review, _ = reviewing()
     job = await review.using(max_attempts=1).enqueue("doc1")
     with pytest.raises(DrainStalledError):
-        await sched.drain(timeout=5)
+        await sched.drain(timeout=30)
     await sched.cancel([wait_id("reviewed:doc1", job.id)], reason="no need")
-    await sched.drain(timeout=5)
+    await sched.drain(timeout=30)
     with pytest.raises(JobFailedError, match="was not given in time: the wait was ended, no need"):
-        await job.result(timeout=5)
+        await job.result(timeout=30)
 
 
 async def test_a_job_is_canceled_while_it_waits() -> None:
     sched, _, review, notes = reviewing()
     job = await review.enqueue("doc1")
     with pytest.raises(DrainStalledError):
-        await sched.drain(timeout=5)
+        await sched.drain(timeout=30)
     await job.cancel()
     await sched.signal("reviewed:doc1", 1)
-    await sched.drain(timeout=5)
+    await sched.drain(timeout=30)
     with pytest.raises(JobCanceledError):
-        await job.result(timeout=5)
+        await job.result(timeout=30)
     assert len(notes) == 1
 
 
@@ -386,13 +386,13 @@ async def test_a_group_of_tasks_leaves_by_a_wait_in_one() -> None:
 
     job = await both.enqueue()
     with pytest.raises(DrainStalledError):
-        await sched.drain(timeout=5)
+        await sched.drain(timeout=30)
     await sched.signal("b", 2)
     with pytest.raises(DrainStalledError):
-        await sched.drain(timeout=5)
+        await sched.drain(timeout=30)
     await sched.signal("a", 1)
-    await sched.drain(timeout=5)
-    assert await job.result(timeout=5) == [1, 2]
+    await sched.drain(timeout=30)
+    assert await job.result(timeout=30) == [1, 2]
 
 
 def test_a_plain_handler_waits_too() -> None:
@@ -406,10 +406,10 @@ def test_a_plain_handler_waits_too() -> None:
 
     job = review.enqueue_sync()
     with pytest.raises(DrainStalledError):
-        sched.drain_sync(timeout=5)
+        sched.drain_sync(timeout=30)
     sched.signal_sync("s", 1)
-    sched.drain_sync(timeout=5)
-    assert job.result_sync(timeout=5) == 1
+    sched.drain_sync(timeout=30)
+    assert job.result_sync(timeout=30) == 1
 
 
 def test_handlers_in_processes_wait_too() -> None:
@@ -419,14 +419,14 @@ def test_handlers_in_processes_wait_too() -> None:
         late = process_tasks.decided.enqueue_sync("t", 60)
         with pytest.raises(DrainStalledError):
             sched.drain_sync(timeout=30)
-        assert refused.result_sync(timeout=5).startswith("name holds white space")
+        assert refused.result_sync(timeout=30).startswith("name holds white space")
         sched.signal_sync("s", {"by": "ann"})
         clock.advance(seconds=60)
         sched.drain_sync(timeout=30)
-        process_id, data = waits.result_sync(timeout=5)
+        process_id, data = waits.result_sync(timeout=30)
         assert process_id != os.getpid()
         assert data == {"by": "ann"}
-        assert late.result_sync(timeout=5) == "signal 't' was not given in time"
+        assert late.result_sync(timeout=30) == "signal 't' was not given in time"
 
 
 def test_process_handler_declared_elsewhere_gets_the_signal_data() -> None:
@@ -434,7 +434,7 @@ def test_process_handler_declared_elsewhere_gets_the_signal_data() -> None:
     job = sched.job(process=True, max_attempts=1)(process_tasks.plainly_decided).enqueue_sync("s")
     sched.signal_sync("s", {"by": "ann"})
     sched.drain_sync(timeout=30)
-    assert job.result_sync(timeout=5) == {"by": "ann"}
+    assert job.result_sync(timeout=30) == {"by": "ann"}
 
 
 async def test_a_wait_is_the_business_of_its_job_alone() -> None:
@@ -448,7 +448,7 @@ async def test_a_wait_is_the_business_of_its_job_alone() -> None:
 
     job = await review.enqueue()
     with pytest.raises(DrainStalledError):
-        await sched.drain(timeout=5)
+        await sched.drain(timeout=30)
     wait = wait_id("s", job.id)
     assert (await sched.get(wait)).state is DEFERRED
     with pytest.raises(JobNotFoundError):
@@ -458,5 +458,5 @@ async def test_a_wait_is_the_business_of_its_job_alone() -> None:
     with pytest.raises(LeaseLostError):
         await sched.ask_wait(wait_spec("t", job.id, None), (job.id, tokens[0]))
     await sched.signal("s", 1)
-    await sched.drain(timeout=5)
-    assert await job.result(timeout=5) == 1
+    await sched.drain(timeout=30)
+    assert await job.result(timeout=30) == 1

@@ -85,7 +85,7 @@ class Tab:
             if self.from_server.empty():
                 await feed.run_a_job()
             with suppress(TimeoutError):
-                said.append(json.loads((await asyncio.wait_for(self.from_server.get(), 2))["text"]))
+                said.append(json.loads((await asyncio.wait_for(self.from_server.get(), 30))["text"]))
         return said
 
 

@@ -384,7 +384,7 @@ async def test_worker_stopped_before_it_runs_does_not_enter_it() -> None:
 
     worker = sched.make_worker()
     worker.stop()
-    await asyncio.wait_for(worker.run(), 5)
+    await asyncio.wait_for(worker.run(), 30)
     assert story == []
 
 

@@ -229,7 +229,7 @@ async def test_jobs_exchange_results_encrypted_outside_the_store(tmp_path: Path)
     async with sched.worker():
         first = await make.enqueue(5000)
         second = await measure.using(after=[first]).enqueue(template("{{" + first.id + "}}"))
-        assert await second.result(timeout=5) == 5000
+        assert await second.result(timeout=30) == 5000
     assert await first.result() == "x" * 5000
     record = await sched.records.get(second.id)
     assert b"x" * 20 not in record.spec.arguments
@@ -258,7 +258,7 @@ async def test_attempt_with_an_unreachable_blob_is_retried(tmp_path: Path) -> No
 
     async with sched.worker():
         job = await measure.enqueue("x" * 5000)
-        assert await job.result(timeout=5) == 5000
+        assert await job.result(timeout=30) == 5000
     assert (await sched.records.get(job.id)).attempts == 2
     await sched.close()
 
