@@ -84,6 +84,13 @@ def end_blocks(_app: Sphinx, _page: str, text: list[str]) -> None:
     text[0] = PROMPTS.sub(lambda block: COMPOUND.sub(lambda found: f"{found[0]}...\n", block[0]), text[0])
 
 
+def list_pages(_app: Sphinx, page: str, text: list[str]) -> None:
+    """Put the pages that an index lists into the contents, in the same order."""
+    if page.rpartition("/")[2] == "index":
+        names = "\n".join(name for _, name, _ in llms.LISTED.findall(text[0]))
+        text[0] += f"\n```{{toctree}}\n:hidden:\n\n{names}\n```\n"
+
+
 def draw(_app: Sphinx, _page: str, text: list[str]) -> None:
     """Draw the Mermaid diagrams, as the forges do, without a program from elsewhere."""
     text[0] = mermaid.shown(text[0])
@@ -145,6 +152,7 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-signature", show_defaults)
     app.connect("html-page-context", link_text)
     app.connect("build-finished", write_text)
+    app.connect("source-read", list_pages)
     app.connect("source-read", draw)
     app.connect("source-read", show_both)
     app.connect("source-read", end_blocks)

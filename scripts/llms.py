@@ -22,7 +22,8 @@ NOT_RUN = re.compile(r"^<!-- .* -->\n\n?", re.MULTILINE)
 DIRECTIVE = re.compile(r"^\.\. (?:auto\w+|py:data):: (\S+)\n((?: {3}.*\n|\n)*)", re.MULTILINE)
 QUOTED = re.compile(r"(: |-> )(?:'([^']*)'|\"([^\"]*)\")")
 """An annotation as a signature prints it."""
-LISTED = re.compile(r"^- \[([^\]]+)\]\(([\w-]+)\.md\)[:,]? ?(.*)$", re.MULTILINE)
+LISTED = re.compile(r"^- \[([^\]]+)\]\(([\w/-]+)\.md\)[:,]? ?(.*)$", re.MULTILINE)
+"""A page in the list of an index, with its name."""
 SECTIONS = ("tutorial", "how-to", "explanation", "reference")
 
 
