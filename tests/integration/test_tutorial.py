@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -38,7 +39,15 @@ def test_every_program_is_shown() -> None:
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_tutorial_program_is_shown_verbatim_and_prints_its_output(name: str) -> None:
-    assert f"```python\n{(QUEUES / f'{name}.py').read_text()}```" in TEXT
+    program = (QUEUES / f"{name}.py").read_text()
+    if name == "places":
+        # The page has the one method in which it differs from the program before it.
+        method = re.search(r"^    def end\(.*?\n\n", program, re.DOTALL | re.MULTILINE)
+        assert method
+        before = (QUEUES / "retries.py").read_text()
+        assert program == re.sub(r"^    def end\(.*?\n\n", method[0], before, flags=re.DOTALL | re.MULTILINE)
+        program = dedent(method[0]).rstrip() + "\n"
+    assert f"```python\n{program}```" in TEXT
     assert run(name) == SHOWN[name]
 
 
