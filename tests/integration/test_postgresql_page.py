@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-import types
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ from typer.testing import CliRunner
 
 from queuehint.backends.postgres.layout import LAYOUT
 from queuehint.cli.app import app
-from tests.inbox_doors import django_alias
 from tests.postgres_servers import PostgresServer
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/postgresql.md"
@@ -44,50 +41,16 @@ def test_first_program_creates_the_tables_and_finds_its_job(
     postgres_server: PostgresServer, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (first, printed), *rest = programs(postgres_server.url_of(database))
-    assert (printed, len(rest)) == ("QUEUED\n", 2)
+    assert (printed, rest) == ("QUEUED\n", [])
     exec(compile(first, PAGE.name, "exec"), {"__name__": "app"})
     assert capsys.readouterr().out == printed
     again = CliRunner().invoke(app, ["postgres", "migrate", postgres_server.url_of(database)]).stdout
     assert again == f"schema queuehint has layout {LAYOUT} already\n"
 
 
-def test_a_migration_of_alembic_makes_the_tables(
-    postgres_server: PostgresServer, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_statements_without_transaction_make_the_tables_in_another(
+    postgres_server: PostgresServer, database: str
 ) -> None:
-    sqlalchemy = pytest.importorskip("sqlalchemy")
-    url = postgres_server.url_of(database)
-    (tmp_path / "queuehint.sql").write_text(without_transaction(url))
-    monkeypatch.chdir(tmp_path)
-    engine = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-    with engine.begin() as connection:
-        # What `op.execute` of Alembic does with a text.
-        op = types.SimpleNamespace(execute=lambda text: connection.execute(sqlalchemy.text(text)))
-        monkeypatch.setitem(sys.modules, "alembic", types.SimpleNamespace(op=op))
-        page: dict[str, object] = {}
-        exec(compile(programs(url)[1][0], PAGE.name, "exec"), page)
-        page["upgrade"]()  # type: ignore[operator]
-    engine.dispose()
+    statements = without_transaction(postgres_server.url_of(database))
+    postgres_server.run(f"DO $outer$ BEGIN EXECUTE $inner$ {statements} $inner$; END $outer$", database=database)
     assert postgres_server.run(NUMBER, database=database) == [(LAYOUT,)]
-
-
-def test_a_migration_of_django_makes_the_tables_and_removes_them(
-    postgres_server: PostgresServer, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("django")
-    from django.db import connections
-    from django.db.migrations.state import ProjectState
-
-    url = postgres_server.url_of(database)
-    (tmp_path / "queuehint.sql").write_text(without_transaction(url))
-    monkeypatch.chdir(tmp_path)
-    connection = connections[django_alias(url)]
-    page: dict[str, object] = {"__name__": "migration"}
-    exec(compile(programs(url)[2][0], PAGE.name, "exec"), page)
-    [operation] = page["Migration"].operations  # type: ignore[attr-defined]
-    with connection.schema_editor() as editor:
-        operation.database_forwards("app", editor, ProjectState(), ProjectState())
-    assert postgres_server.run(NUMBER, database=database) == [(LAYOUT,)]
-    with connection.schema_editor() as editor:
-        operation.database_backwards("app", editor, ProjectState(), ProjectState())
-    connection.close()
-    assert postgres_server.run("SELECT to_regnamespace('queuehint')", database=database) == [(None,)]
