@@ -69,12 +69,16 @@ def tree(
 
         def look() -> tuple[Any, list[Lines]]:
             found = sched.tree_sync(segments, depth, after=after, limit=limit, order=order.value)
-            if not watch and not as_json and not (found.passing or found.granted or found.waiting):
+            if not watch and not as_json and not _has_any(found):
                 say_none(sched, "unfinished jobs")
             shown = _with_dead(found) or attrs.evolve(found, children=()) if dead else found
             return attrs.asdict(shown), [branches(_places(shown), printer.console.encoding)]
 
         repeat(printer, look, every_s=every, times=None if watch else 1)
+
+
+def _has_any(node: TreeNode) -> bool:
+    return bool(node.passing or node.granted or node.waiting or node.waiting_for_signals_below)
 
 
 def _with_dead(node: TreeNode) -> TreeNode | None:
@@ -100,7 +104,9 @@ def _places(root: TreeNode) -> Iterator[tuple[int, Text]]:
 
 
 def _has_more_to_say(node: TreeNode) -> bool:
-    return bool(node.granted or node.waiting or node.paused or node.closed or node.after is not None)
+    return bool(
+        node.granted or node.waiting or node.waiting_for_signals or node.paused or node.closed or node.after is not None
+    )
 
 
 def _more(node: TreeNode, after: str) -> Text:
@@ -111,12 +117,16 @@ def _more(node: TreeNode, after: str) -> Text:
 
 def _place(node: TreeNode) -> Text:
     held = node.granted - node.started - node.dead
+    signals = node.waiting_for_signals
+    signals_below = node.waiting_for_signals_below - signals
     told = [
         (f"{node.started} running", STYLES[JobState.STARTED]) if node.started else None,
         (f"{node.dead} dead", STYLES[JobState.FAILED]) if node.dead else None,
         (f"{held} next", STYLES[JobState.QUEUED]) if held > 0 else None,
         (f"{node.waiting} waiting", STYLES[JobState.QUEUED]) if node.waiting else None,
+        (f"{signals} for a signal", STYLES[JobState.DEFERRED]) if signals else None,
         (f"{node.passing} below", "dim") if node.passing else None,
+        (f"{signals_below} below for a signal", "dim") if signals_below else None,
         ("paused", "bold red") if node.paused else None,
         ("closed", "bold red") if node.closed else None,
     ]

@@ -328,8 +328,10 @@ class TreeNode:
         passing: claims further down that have passed here.
         paused, closed: an operator said so for this very path.
         dead: how many of those granted here are held by dead jobs, until these are redriven or discarded.
-        children: those with anything live, as deep as asked; in order of their names as a path key writes them, by code
-            point.
+        waiting_for_signals: claims here of jobs that wait for a signal, which hold no place meanwhile;
+            *waiting_for_signals_below* at or below. Looked at are the jobs that `Stats.waiting_for_signals` counts.
+        children: those with anything live, or such jobs, as deep as asked; in order of their names as a path key writes
+            them, by code point.
         after: the cursor of the children that were cut, by a limit or the number of nodes: ``tree`` of this place with
             this as ``after`` goes on behind it. ``""``: none is here, begin at the first. None: all are here.
     """
@@ -343,6 +345,8 @@ class TreeNode:
     paused: bool
     closed: bool
     dead: int = 0
+    waiting_for_signals: int = 0
+    waiting_for_signals_below: int = 0
     children: tuple[TreeNode, ...] = ()
     after: str | None = None
 

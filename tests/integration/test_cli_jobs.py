@@ -252,6 +252,17 @@ def test_tree_shows_running_and_waiting_jobs_by_place(system: System) -> None:
     assert system.ok("tree", r"doc1:a\:b") == "doc1:a\\:b  1 next\n"
 
 
+def test_tree_shows_signal_waits_at_and_below_places(system: System) -> None:
+    system.enqueue("edit", "doc1", "intro", after=[Signal("s")])
+    assert system.ok("tree").splitlines() == [
+        "root  1 below for a signal",
+        "└── doc1:intro  1 for a signal",
+    ]
+    found = system.json("tree")["children"][0]
+    assert (found["waiting_for_signals"], found["waiting_for_signals_below"]) == (0, 1)
+    assert "1 for a signal" in system.ok("tree", "doc1:intro")
+
+
 def test_paged_tree_prints_its_next_command_and_longest_lines_first(system: System) -> None:
     for section, jobs in {"a b": 1, "body": 2, "intro": 4, "notes": 3}.items():
         for _ in range(jobs):

@@ -235,6 +235,17 @@ async def test_places_are_a_treegrid_with_counts_and_heat() -> None:
     assert "publish" in text.partition(">Holders<")[2].partition(">Queue, in order<")[0]
 
 
+async def test_place_of_signal_waits_alone_is_shown_with_their_number() -> None:
+    one = Board(World())
+    await one.world.enqueue(one.world.snapshot, "doc1", queue_hint=["docs", "a"], after=[Signal("go")])
+    text = (await one.get("/places")).text
+    for place in ("docs", "docs%3Aa"):
+        assert "1 for a signal" in text.partition(f'id="place-{place}"')[2].partition("</tr>")[0]
+    text = (await one.get("/places/docs")).text
+    assert "1 waiting for a signal</a>, without a place" in text.partition(">Queue, in order<")[2]
+    assert "for a signal" not in (await one.get("/places/other")).text
+
+
 async def test_a_place_of_dots_or_slashes_has_an_address() -> None:
     one = Board(World())
     for name in ("..", ".", "-", "a/b", "a?b#c", "%2e"):

@@ -32,7 +32,7 @@ from queuehint.values.report import (
 from queuehint.values.spec import OF_SIGNALS, SIGNAL_MARK, SIGNAL_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from queuehint.core.jobs.table import JobTable
     from queuehint.core.state import State
@@ -88,14 +88,14 @@ def count_edges(state: State, _question: op.CountEdges) -> EdgeStats:
     )
 
 
-def _count_waiting_for_signals(table: JobTable) -> int:
-    """Return how many of the first DEFERRED jobs wait for a signal, jobs with too many edges left out."""
-    found, edges_left = 0, EDGES_LOOKED_AT_MAX
+def waiting_for_signals(table: JobTable) -> Iterator[Job]:
+    """Yield the jobs that wait for a signal among the first DEFERRED jobs, jobs with too many edges left out."""
+    edges_left = EDGES_LOOKED_AT_MAX
     for job in islice(table.deferred.values(), DEFERRED_LOOKED_AT_MAX):
         if len(job.blocked) <= edges_left:
             edges_left -= len(job.blocked)
-            found += job.spec.task != SIGNAL_TASK and any(other.startswith(OF_SIGNALS) for other in job.blocked)
-    return found
+            if job.spec.task != SIGNAL_TASK and any(other.startswith(OF_SIGNALS) for other in job.blocked):
+                yield job
 
 
 @handles(op.CanDequeue)
@@ -342,7 +342,7 @@ def count_jobs(state: State, _question: op.CountJobs) -> Stats:
         released=totals[EventKind.RELEASED],
         lost=lifecycle.lost,
         pruned=lifecycle.pruned,
-        waiting_for_signals=_count_waiting_for_signals(table),
+        waiting_for_signals=sum(1 for _ in waiting_for_signals(table)),
         resolved=Delays(count=lifecycle.resolved, sum_ms=lifecycle.resolved_sum_ms, max_ms=lifecycle.resolved_max_ms),
         leftovers=len(table.leftovers),
         nodes=table.trie.nodes,

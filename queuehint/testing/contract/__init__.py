@@ -77,7 +77,7 @@ from queuehint.testing.contract.store import Binding, Store
 from queuehint.testing.contract.stored_steps import StoredSteps
 from queuehint.testing.contract.submissions import AllOrNothing, ClosedPaths, Submissions
 from queuehint.testing.contract.tokens import Tokens
-from queuehint.testing.contract.trees import LongestLines, TreePages
+from queuehint.testing.contract.trees import LongestLines, SignalsInTrees, TreePages
 from queuehint.testing.contract.workers import KnownWorkers
 from queuehint.testing.contract.wrong_values import WrongValues
 
@@ -182,6 +182,7 @@ __all__ = [
     "Shared",
     "Siblings",
     "Signals",
+    "SignalsInTrees",
     "Slots",
     "StartWithin",
     "Steps",
@@ -289,6 +290,7 @@ class BackendConformance(
     WhyAPathWaits,
     Trees,
     TreePages,
+    SignalsInTrees,
     LongestLines,
     WhatIsLeft,
     Parents,

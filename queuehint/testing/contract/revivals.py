@@ -135,12 +135,12 @@ class EdgesTold:
     def test_signal_count_covers_only_4000_edges(self, store: Store) -> None:
         ids = [str(number) for number in range(1000)]
         store.enqueue(*[job(each) for each in ids])
-        for each, after in (("a", ids), ("b", ids), ("c", ids), ("d", ids[1:]), ("e", [*ids[1:], signal_id("s")])):
+        for each, after in (("a", ids), ("b", ids), ("c", ids), ("d", ids[2:]), ("e", [*ids[1:], signal_id("s")])):
             store.enqueue(job(each, after=after))
-        store.enqueue(job("k", after=[signal_id("s")]), job("l", after=[signal_id("s")]))
-        assert store.stats().waiting_for_signals == 1
-        store.cancel("a")
+        store.enqueue(*[job(each, after=[signal_id("s")]) for each in "klm"])
         assert store.stats().waiting_for_signals == 2
+        store.cancel("a")
+        assert store.stats().waiting_for_signals == 3
 
     def test_dependent_of_a_dead_job_is_pending_and_stalled(self, store: Store) -> None:
         store.enqueue(job("a", max_attempts=1), job("b", ["x"], after=["a"]), job("c", ["x"], after=["b"]))

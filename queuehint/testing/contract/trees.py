@@ -10,6 +10,7 @@ from queuehint.errors import InvalidJobError
 from queuehint.operations import ListLines, Tree
 from queuehint.testing.driver import SHARED, claim, job
 from queuehint.values.hint import CLAIMS_MAX, Claim, key_of
+from queuehint.values.signal import signal_id, signal_spec, wait_id, wait_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -226,3 +227,80 @@ class LongestLines:
         store.enqueue(*[job(f"b{n}", ["b", str(n)]) for n in range(5)], job("b", ["b"]), job("c", ["b", "1"]))
         assert dict(lines(store)) == {"z": 2, "a:x:y": 3, "b": 2}
         assert dict(lines(store, depth=1)) == {"z": 2, "b": 2}
+
+
+S = signal_id("s")
+
+
+def signal_waits(store: Store, path: Path = (), depth: int = 3) -> dict[str, tuple[int, int]]:
+    """Return how many claims wait for signals at the places of a tree, and how many at or below them."""
+    found: dict[str, tuple[int, int]] = {}
+    todo = [store.apply(Tree(path, depth))]
+    while todo:
+        node = todo.pop(0)
+        found[node.path_key] = (node.waiting_for_signals, node.waiting_for_signals_below)
+        todo += node.children
+    return found
+
+
+class SignalsInTrees:
+    """`Tree` counts the jobs that wait for signals at their places, though they hold none."""
+
+    def test_tree_counts_signal_waits_at_and_below_places(self, store: Store) -> None:
+        store.enqueue(
+            wait_spec("s", "a", 1000),
+            job("a", claims=(claim("x", "1", mode=SHARED), claim("x"), claim("root")), after=[wait_id("s", "a")]),
+            job("b", ["x", "1"], after=[S]),
+            job("c", [], after=[S]),
+            job("d", after=[S]),
+            job("e", ["x", "1"]),
+            job("f", ["x", "2"], after="e"),
+            job("g", ["x", "2"], after=[S], delay_ms=500),
+        )
+        of_x = {"x": (1, 3), "x:1": (2, 2)}
+        assert signal_waits(store) == {"root": (1, 5), "\\root": (1, 1), **of_x}
+        assert signal_waits(store, (), 0) == {"root": (1, 5)}
+        assert signal_waits(store, ("x",), 1) == of_x
+        assert signal_waits(store, ("x", "2")) == {"x:2": (0, 0)}
+        store.wait(500)
+        assert signal_waits(store, ("x",)) == {"x": (1, 4), "x:1": (2, 2), "x:2": (1, 1)}
+        store.start()
+        store.cancel("b")
+        assert signal_waits(store, ("x", "1")) == {"x:1": (1, 1)}
+        store.enqueue(signal_spec("s", b"1", 10_000))
+        store.wait(0)
+        assert set(signal_waits(store).values()) == {(0, 0)}
+
+    def test_place_of_signal_waits_alone_is_in_the_tree(self, store: Store) -> None:
+        store.enqueue(*[job(name, ["doc", name, "x"], after=[S]) for name in "bd"])
+        store.enqueue(job("c", ["doc", "c"]), job("e", ["doc", "c"], after=[S]), job("f", ["doc", "d"], after=[S]))
+        assert pages(store, ("doc",)) == [("doc:b", "doc:c", "doc:d")]
+        assert pages(store, ("doc",), 1) == [("doc:b",), ("doc:c",), ("doc:d",)]
+        node = store.apply(Tree(("doc", "b"), 1))
+        assert (node.passing, node.granted, node.waiting) == (0, 0, 0)
+        (child,) = node.children
+        assert (child.path_key, child.waiting_for_signals, child.children, child.after) == ("doc:b:x", 1, (), None)
+        store.cancel("b", "c", "e")
+        assert pages(store, ("doc",)) == [("doc:d",)]
+        assert signal_waits(store) == {"root": (0, 2), "doc": (0, 2), "doc:d": (1, 2), "doc:d:x": (1, 1)}
+
+    def test_tree_counts_a_job_that_left_for_a_signal(self, store: Store) -> None:
+        store.enqueue(job("a", ["x"]), job("b", ["x"]))
+        store.start()
+        store.enqueue_from("a", wait_spec("s", "a", None))
+        store.await_children("a", wait_id("s", "a"), again=True)
+        node = store.apply(Tree(("x",)))
+        assert (node.granted, node.waiting, node.waiting_for_signals, node.waiting_for_signals_below) == (1, 0, 1, 1)
+
+    def test_tree_counts_signal_waits_only_of_the_first_waiting_jobs(self, store: Store) -> None:
+        store.enqueue(job("a"))
+        store.enqueue(*[job(f"b{n}", ["x"], after=["a"]) for n in range(999)])
+        store.enqueue(job("k", ["x", "1"], after=[S]), job("l", ["x", "2"], after=[S]))
+        assert signal_waits(store, ("x",)) == {"x": (0, 1), "x:1": (1, 1)}
+        store.cancel("b0")
+        assert signal_waits(store, ("x",)) == {"x": (0, 2), "x:1": (1, 1), "x:2": (1, 1)}
+
+    def test_longest_lines_count_signal_waits(self, store: Store) -> None:
+        store.enqueue(job("a", ["x"]), job("b", ["x"]), job("c", ["x"], after=[S]), job("d", ["x", "1"], after=[S]))
+        (place,) = store.apply(ListLines()).places
+        assert (place.waiting, place.waiting_for_signals, place.waiting_for_signals_below) == (1, 1, 2)

@@ -328,9 +328,9 @@ class Records(Work):
             orphans=(),
         )
 
-    def count_waiting_for_signals(self) -> int:
+    def waiting_for_signals(self) -> list[Actor]:
         waiting = [job for job in self.jobs.values() if job.state is DEFERRED and job.spec.task != SIGNAL_TASK]
-        return sum(any(each.startswith(OF_SIGNALS) for each in job.waits) for job in waiting)
+        return [job for job in waiting if any(each.startswith(OF_SIGNALS) for each in job.waits)]
 
     def count_edges(self, question: op.CountEdges, reply: EdgeStats | None) -> EdgeStats:
         return self.edge_stats()

@@ -333,7 +333,7 @@ class Lockstep:
             model.follow(question, self.put(question))
         stats = self.put(op.CountJobs())
         assert stats.stuck["dead_dependency"] == model.edge_stats().behind_dead
-        assert stats.waiting_for_signals == model.count_waiting_for_signals()
+        assert stats.waiting_for_signals == len(model.waiting_for_signals())
         assert stats.pruned == model.pruned
         for flow in FLOWS:
             after: op.Position | None = ("", 0)
@@ -369,11 +369,15 @@ class Lockstep:
         running = [claim for actor in placed if actor.state is STARTED for claim in actor.claims]
         assert tree.started == sum(claim.path == path for claim in running)
         assert tree.started_below == sum(claim.path[: len(path)] == path for claim in running)
+        waiting = [claim.path for actor in self.model.waiting_for_signals() for claim in actor.claims]
+        signals = [each for each in waiting if is_at_or_below(each, path)]
+        assert (tree.waiting_for_signals, tree.waiting_for_signals_below) == (signals.count(path), len(signals))
         node = self.engine.table.trie.find(path)
         assert sum(counts(node.held)) == tree.granted + tree.passing if node is not None else not tree.granted
         assert tree.paused == (RecordFilter(path=path) in self.model.paused)
         assert tree.closed == (path in self.model.closed)
-        self._compare_pages(path, [] if node is None else node.children or ())
+        children = () if node is None else node.children or ()
+        self._compare_pages(path, {*children, *[each[len(path)] for each in signals if each != path]})
         self._compare_lines(path)
 
     def _compare_lines(self, path: Path) -> None:

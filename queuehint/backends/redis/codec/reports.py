@@ -177,7 +177,7 @@ def pending(_operation: CountPending, reply: list[Any]) -> Pending:
     return Pending(reply[0], moving=bool(reply[1]), reasons=tuple([_told(reason) for reason in reply[2:]]))
 
 
-_NODE = 10
+_NODE = 12
 """How many values tell of a place."""
 
 
@@ -199,7 +199,8 @@ def lines(_operation: ListLines, reply: list[Any]) -> Lines:
 
 
 def _place(reply: list[Any], at: int, path: Path, children: tuple[TreeNode, ...] = ()) -> TreeNode:
-    started, started_below, waiting, granted, passing, paused, closed, dead, cursor = reply[at + 1 : at + _NODE]
+    counts, cursor = reply[at + 1 : at + _NODE - 1], reply[at + _NODE - 1]
+    started, started_below, waiting, granted, passing, paused, closed, dead, signals, signals_below = counts
     after = None
     if cursor:
         (after,) = parse_gate_key(cursor[1:].decode()) or ("",)
@@ -213,6 +214,8 @@ def _place(reply: list[Any], at: int, path: Path, children: tuple[TreeNode, ...]
         paused=bool(paused),
         closed=bool(closed),
         dead=dead,
+        waiting_for_signals=signals,
+        waiting_for_signals_below=signals_below,
         children=children,
         after=after,
     )

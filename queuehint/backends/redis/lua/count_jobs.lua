@@ -42,7 +42,7 @@ return {
   {S[24], S[25], S[26], S[27], S[28], S[29], S[30]},
   {S[ENQUEUED_IN_ALL], S[STARTED_IN_ALL], S[SETTLED_IN_ALL], S[TOTAL_OF.finished], S[TOTAL_OF.failed],
     S[TOTAL_OF.canceled], S[TOTAL_OF.retried], S[TOTAL_OF.snoozed], S[TOTAL_OF.released], S[LOST_IN_ALL], S[PRUNED_IN_ALL], S[DROPPED_IN_ALL],
-    edges.count_waiting_for_signals(), redis.call('LLEN', store.left), nodes},
+    #edges.waiting_for_signals(), redis.call('LLEN', store.left), nodes},
   {parked, S[HOLDING], behind_dead, unserved, S[UNKNOWN_TASKS_NOW] + refused},
   sizes,
   {S[RESOLVED], S[RESOLVED_SUM], S[RESOLVED_MAX]},

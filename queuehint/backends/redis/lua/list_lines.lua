@@ -5,7 +5,7 @@
   ARGV[13] longer_than int  only lines of more claims than this
   ARGV[14] longest  int  1 for one page of the longest lines of all: of the first of CROWDS, and where these are too few, of
                     the first paths
-  Returns the cursor, "" for none, and ten values for each place (lib/asking/places).
+  Returns the cursor, "" for none, and twelve values for each place (lib/asking/places).
   Mirrors core.asking.places   Cost O(1 000 lines), O(1 000 paths of jobs with places, of deep ones 6 000 gates), and
   O(executing jobs) if there are such lines ]]
 -- @include lib/questions

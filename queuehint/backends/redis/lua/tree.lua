@@ -3,7 +3,7 @@
   ARGV[9] path      str  the gate key; ARGV[10] depth int
   ARGV[11] after    str  the name after which the children of the path begin, as a path key writes it, "" for the first
   ARGV[12] limit    int  of these children
-  Returns ten values for each node (lib/asking/places), at most 1 000 and the first. It looks at 2 500 entries of indexes at
+  Returns twelve values for each node (lib/asking/places), at most 1 000 and the first. It looks at 2 500 entries of indexes at
   most; what is cut has a cursor.
   Mirrors core.asking.places ]]
 -- @include lib/questions
@@ -15,7 +15,7 @@ args.count(12)
 local levels_below = math.min(args.int(10), 64)
 local nodes, looked_at = 0, 0
 
--- Return an iterator over the names of the children of a place that have gates, in order, after *done*. `next` returns nil at
+-- Return an iterator over the names of the children of a place that have gates, or jobs that wait for signals, in order, after *done*. `next` returns nil at
 -- the end, and false once LOOKED_AT_MAX entries were read. The index sorts by queue key, where other names may stand between a
 -- place and its children ("a", "a!", "a:b"), so the gates of all prefixes that may come first are read too.
 local function names_below(key, level, done)
@@ -25,7 +25,7 @@ local function names_below(key, level, done)
   local names = {done = done}
   local live, at, upto, is_over = {}, 1, done, false
 
-  -- The names up to one that have gates. The gate of the name "root" is not where the index has it.
+  -- The names up to one that have gates or such jobs. The gate of the name "root" is not where the index has it.
   local function find(name)
     local from = 1
     while from <= #name and string.byte(name, from) == string.byte(names.done, from) do from = from + 1 end
@@ -42,7 +42,7 @@ local function names_below(key, level, done)
     local found = gates.known(wanted)
     live, at, upto = {}, 1, name
     for index = 1, #some do
-      if found[index] and some[index] ~= some[index - 1] then live[#live + 1] = some[index] end
+      if (found[index] or places.has_signal_waits(wanted[index])) and some[index] ~= some[index - 1] then live[#live + 1] = some[index] end
     end
   end
 
@@ -75,7 +75,7 @@ local function subtree(key, level, depth, after, limit)
   local cursor = places.describe(key)
   local gate = gates.of(key)
   -- A gate that no claim has passed has none below.
-  if depth == 0 or gate[IS] + gate[IX] == 0 then return end
+  if depth == 0 or (gate[IS] + gate[IX] == 0 and not places.has_signal_waits_below(key)) then return end
   local names = names_below(key, level, after)
   local children, done = 0, after
   local name = names.next()

@@ -127,6 +127,7 @@ def _row(
         "paused": node.paused,
         "closed": node.closed,
         "dead": node.dead,
+        "signals": node.waiting_for_signals_below,
         "limits": [limit_line(state, links)["text"] for state in limits if applies(state, path)],
         "has_children": bool(node.children),
         "is_cut": node.after is not None,
@@ -210,6 +211,8 @@ def place_view(
             "passing": words.number(node.passing),
             "dead": words.number(node.dead),
         },
+        "signals": node.waiting_for_signals_below,
+        "signals_url": links.jobs(path=queue_key(path), state="deferred", order="oldest"),
         "holders": [{**row(record, now_ms, links), "where": "above"} for record in above]
         + [{**row(record, now_ms, links), "where": "here"} for record in [*held, *ours]],
         "below_count": words.number(max(len(below), node.started_below - len(ours))),

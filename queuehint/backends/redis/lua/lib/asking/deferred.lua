@@ -28,16 +28,16 @@ local function look_at_deferred()
   return looked_at, most_blocked, most_awaited, behind_dead, orphans
 end
 
--- How many of the first jobs that wait for others wait for a signal; those with too many edges are left out.
-function edges.count_waiting_for_signals()
-  local left, found = EDGES_LOOKED_AT_MAX, 0
+-- The ids of those of the first jobs that wait for others which wait for a signal; those with too many edges are left out.
+function edges.waiting_for_signals()
+  local left, found = EDGES_LOOKED_AT_MAX, {}
   for _, id in ipairs(redis.call('ZRANGE', store.deferred, 0, DEFERRED_LOOKED_AT_MAX - 1)) do
     local size = redis.call('HLEN', store.blocked(id))
     if size <= left then
       left = left - size
       for _, other in ipairs(jobs.is_wait(id) and {} or redis.call('HKEYS', store.blocked(id))) do
         if jobs.is_signal(other) or jobs.is_wait(other) then
-          found = found + 1
+          found[#found + 1] = id
           break
         end
       end
