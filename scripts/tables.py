@@ -15,6 +15,8 @@ from typing import Any
 PAGES = (Path(__file__).parents[1] / "docs/reference/cli.md",)
 COMMON = {"--target", "--namespace", "--json", "--yes", "--help"}
 """Options that one table of the page has for all commands."""
+DESCRIBED = {"worker", "lead", "web", "doctor", "simulate", "check-trace", "check-intervals", "postgres", "sqlite"}
+"""Commands, and groups of commands, whose sections of the page describe all options."""
 FILTER = ["--service", "--user", "--task", "--pool", "--tag", "--parent", "--waits-for", "--path", "--since", "--until"]
 """Options that choose jobs, which have a table too."""
 _BLOCK = re.compile(r"(?<=<!-- table: )(\w+)( -->\n)(.*?)(?=<!-- end of table -->)", re.DOTALL)
@@ -43,17 +45,20 @@ def options(command: Any) -> list[Any]:
 
 
 def options_table() -> str:
-    """Return a table of the options of each command, but for those that all take."""
-    rows = ["| command | options |", "|---|---|"]
+    """Return a table of the options of each command without a section, but for those that all take."""
+    rows: dict[str, list[str]] = {}
     for name, command in commands().items():
+        if name.partition(" ")[0] in DESCRIBED:
+            continue
         found = [param for param in options(command) if not COMMON.intersection(param.opts)]
         chooses = set(FILTER) <= {name for param in found for name in param.opts}
         words = [_shown(param) for param in found if not (chooses and set(FILTER).intersection(param.opts))]
         if chooses:
             words.append("[choose](#choose-jobs)")
         if words:
-            rows.append(f"| `{name}` | {', '.join(words)} |")
-    return "\n".join(rows) + "\n"
+            rows.setdefault(", ".join(words), []).append(f"`{name}`")
+    table = [f"| {', '.join(names)} | {words} |" for words, names in rows.items()]
+    return "\n".join(["| command | options |", "|---|---|", *table]) + "\n"
 
 
 def _shown(param: Any) -> str:

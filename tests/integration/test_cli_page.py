@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("typer")
 
-from scripts.tables import commands, filled, options
+from scripts.tables import COMMON, DESCRIBED, commands, filled, options
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/cli.md").read_text("utf-8")
 
@@ -28,6 +28,16 @@ def test_page_describes_every_command() -> None:
         row = rf"^\| .*`(?:{name}\b|{group}\b.*`{command}\b)" if command else rf"^\| .*`{group}\b"
         if group not in heads and not re.search(row, prose, re.MULTILINE):
             missing.append(name)
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", sorted(DESCRIBED))
+def test_section_of_command_has_each_of_its_options(name: str) -> None:
+    section = PAGE.partition(f"\n## queuehint {name}\n")[2].partition("\n## ")[0]
+    described = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", section))
+    params = [param for found in commands() if found.partition(" ")[0] == name for param in options(commands()[found])]
+    assert params
+    missing = [param.opts for param in params if not (COMMON | described).intersection(param.opts)]
     assert missing == []
 
 
