@@ -217,6 +217,15 @@ class Backend(Protocol):
         """Like `find_inbox`, for code without a loop."""
         return self.inbox
 
+    def order_behind(self, transaction: int) -> None:
+        """
+        Order further calls behind the jobs of a transaction that has ended by then; never waits, never raises.
+
+        Args:
+            transaction: of PostgreSQL, as ``pg_current_xact_id()`` numbers it; a row was written in it by this process.
+        """
+        return
+
     @property
     def identity(self) -> Hashable:
         """

@@ -365,8 +365,9 @@ class Scheduler(Control, Draining, Holding, Scheduling):
 
         ``await sched.within(connection).submit(specs)``, and of a single task ``save.within(connection).enqueue(…)``,
         write jobs by that connection: they are there if and only if its transaction is committed, a savepoint that is
-        rolled back takes its own with it, and jobs of one place run in the order of commits. The call itself checks all
-        that the store need not be asked for, so that bad input fails the transaction.
+        rolled back takes its own with it, and jobs of one place run in the order of commits. A call of this scheduler
+        that begins after the commit comes behind them. The call itself checks all that the store need not be asked for,
+        so that bad input fails the transaction.
 
         Args:
             connection: of SQLAlchemy 2 (`Connection`, `Session`, `AsyncConnection`, `AsyncSession`), psycopg 3

@@ -118,7 +118,8 @@ def test_everything_goes_on_behind_a_pooler(place: Place, way: str, monkeypatch:
     assert (place.sessions() == [(None,)]) == (way != "direct"), "a session says nothing behind a pooler"
     near, far = place.scheduler(options), place.scheduler(options, machine="elsewhere")
     handles = [first, *[each.jobs["edit"].enqueue_sync("d", n) for n, each in enumerate((near, far), 1)]]
-    for number, kind in enumerate(APPS, 3):
+    for kind in APPS:
+        number = len(handles)
         with kind(place.pooler.url_of(place.database), far) as app:
             app.do(app.begin)
             app.do(app.execute, "UPDATE document SET version = version + 1 WHERE id = 'd1'")
@@ -127,9 +128,10 @@ def test_everything_goes_on_behind_a_pooler(place: Place, way: str, monkeypatch:
             app.do(app.begin)
             handles.append(app.do(app.enqueue, far.jobs["edit"], "d", number))
             app.do(app.commit)
-            assert far.get_sync(handles[-1].id).state is JobState.QUEUED
+            handles.append(far.jobs["edit"].enqueue_sync("d", number + 1))
+            assert far.get_sync(handles[-2].id).state is JobState.QUEUED
     far.drain_sync(run=True)
-    assert place.ran == [("d", n) for n in range(3 + len(APPS))]
+    assert place.ran == [("d", n) for n in range(len(handles))]
     leader.close_sync()
     assert {near.get_sync(each.id).state for each in handles} == {JobState.FINISHED}
     assert far.jobs["edit"].enqueue_sync("d", 9).state_sync() is JobState.QUEUED

@@ -37,6 +37,7 @@ from queuehint.backends.journal.guests.messages import (
     ANSWER_BYTES_MAX,
     ASK,
     BEAT,
+    BEHIND,
     CALL,
     GONE,
     HELLO,
@@ -686,9 +687,10 @@ def test_bytes_that_are_no_request_do_no_harm(table: Table, message: bytes, capl
         *[(frame(WAIT, 1, body), "that is not a wait") for body in (b"", b"[" * 100_000)],
         *[
             (frame(kind, 1, body), "that is not a request")
-            for kind in (CALL, BEAT, 99)
+            for kind in (CALL, BEAT, BEHIND, 99)
             for body in (b"", b"[" * 100_000)
         ],
+        *[(frame(BEHIND, 1, body), "that is not a request") for body in (b"-1", b"1" * 20, b"1 ")],
         (frame(CALL, 1, b's 1 {"":"Draw",\n"count":1}'), "that is not a request"),
         (frame(CALL, 1, b's 1 {"":"Draw","count":1' + b"0" * 5000 + b"}"), "that is not an operation"),
         (frame(ASK, 1, encode(op.Draw(1))), "Draw is not accepted from another process in this way"),
@@ -703,7 +705,7 @@ def test_bytes_that_are_no_request_do_no_harm(table: Table, message: bytes, capl
         (frame(CALL, 1, b's 1 {"":"Cancel","ids":5}'), r"Cancel\.ids must be a tuple, got int"),
         (frame(WAIT, 1, b"[{},5]") * 2, "a call of that number is under way"),
     ],
-    ids=range(20),
+    ids=range(25),
 )
 def test_malformed_request_is_refused_by_name(
     table: Table, message: bytes, problem: str, caplog: pytest.LogCaptureFixture

@@ -16,6 +16,7 @@ from queuehint import operations as op
 from queuehint.backends.journal.leading import LOST
 from queuehint.backends.postgres.backend import PostgresBackend
 from queuehint.backends.postgres.journal import journal as journal_module
+from queuehint.backends.postgres.journal.journal import PostgresJournal
 from queuehint.backends.postgres.lead import PostgresLead
 from queuehint.errors import JobNotFoundError
 from queuehint.operations.inbox import operations_of, row_of
@@ -184,6 +185,21 @@ def test_row_waits_while_its_jobs_are_staged(place: Place) -> None:
     backend.call_sync(op.Withdraw("another"))
     until_sync(lambda: place.sched.stats_sync().enqueued == 1_101, "it is taken")
     assert place.sched.get_sync(handles[-1].id).state is JobState.QUEUED
+
+
+def test_call_comes_behind_rows_that_had_to_wait(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PostgresJournal, "looks_every_s", 3600.0)
+    again = place.save.using(id="a")
+    place.backend.call_sync(op.Enqueue((again.spec("d1", 0),), staged="another"))
+    with place.app() as app:
+        app.do(app.begin)
+        app.do(app.enqueue, again, "d1", 2)
+        app.do(app.commit)
+    place.save.enqueue_sync("d1", 1)
+    place.backend.call_sync(op.Withdraw("another"))
+    place.save.enqueue_sync("d1", 3)
+    place.sched.drain_sync(run=True)
+    assert place.ran == [("d1", 1), ("d1", 2), ("d1", 3)]
 
 
 def test_a_row_that_is_none_is_dropped_and_said(place: Place, caplog: pytest.LogCaptureFixture) -> None:

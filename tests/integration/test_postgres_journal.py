@@ -15,6 +15,7 @@ from queuehint.backends.postgres.sessions.session import Session
 from queuehint.errors import BackendUnavailableError, CorruptStateError
 from tests.postgres_servers import until_waiting
 from tests.postgres_store import PUT, Place, header
+from tests.support import until_sync
 
 pytestmark = pytest.mark.usefixtures("postgres_server")
 
@@ -322,6 +323,20 @@ def test_inbox_rows_are_taken_once_in_commit_order(place: Place) -> None:
     assert take(journal) == ["c", "d"]
     assert take(journal) == []
     assert place.stored() == ["a b", "c d"]
+
+
+def test_transactions_count_as_seen_once_all_rows_were_read(place: Place) -> None:
+    journal = place.journal()
+    place.put("a", "b", "c")
+    assert len(journal.inbox(3)) == 3
+    assert journal.seen == 0, "there may be more"
+    with place.connect() as connection:
+        running = connection.execute("SELECT pg_current_xact_id()::text::bigint").fetchone()
+        assert len(journal.inbox(4)) == 3
+        assert running is not None
+        assert 0 < journal.seen <= running[0]
+    place.end_sessions()
+    until_sync(lambda: bool(journal.inbox(4)) and journal.seen > running[0], "all older transactions have ended")
 
 
 def test_rows_ordered_by_a_lock_are_taken_in_that_order(place: Place) -> None:

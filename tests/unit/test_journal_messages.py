@@ -214,7 +214,7 @@ def test_unknown_guest_is_refused_by_both_releases_and_wires() -> None:
 def test_wire_fingerprint_changes_with_each_field(monkeypatch: pytest.MonkeyPatch) -> None:
     """In every process it is the same."""
     before = wire()
-    assert re.fullmatch("1-[0-9a-f]{8}", before)
+    assert re.fullmatch("2-[0-9a-f]{8}", before)
     names = {kind.__name__ for kind, _ in greetings._facts()}
     assert names > {"Interest", "JobSpec", "Grant", "JobRecord", "Verdict", "JobState", "Reason", "Examination"}
     wire.cache_clear()

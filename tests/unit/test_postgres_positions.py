@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuehint.backends.postgres.journal import positions as positions_module
 from queuehint.backends.postgres.journal.positions import GAPS_MAX, WIDE, WIDE_EVERY_S, Positions
 
 
-def ranges(positions: Positions, now_s: float = 1e9) -> list[tuple[int, int]]:
-    return list(zip(*positions.ranges(now_s), strict=True))
+def ranges(positions: Positions, now_s: float = 1e9, behind: int = 0) -> list[tuple[int, int]]:
+    return list(zip(*positions.ranges(now_s, behind), strict=True))
 
 
 def test_positions_below_the_first_row_are_a_gap() -> None:
@@ -61,6 +63,56 @@ def test_wide_gap_is_polled_and_forgotten_only_after_a_look() -> None:
     assert ranges(positions, 1.0 + WIDE_EVERY_S) == [(1, WIDE + 1)]
     positions.saw([], xmin=9, xmax=9, is_whole=True)
     assert ranges(positions, 9.0) == []
+
+
+def test_wide_gap_is_named_for_transactions_as_old() -> None:
+    positions = Positions()
+    positions.take([WIDE + 2])
+    assert ranges(positions, 1.0) == [(1, WIDE + 1)]
+    positions.saw([], xmin=1, xmax=5, is_whole=True)
+    assert ranges(positions, 1.0, behind=4) == [(1, WIDE + 1)]
+    assert positions.asks_all
+    assert ranges(positions, 1.0, behind=5) == [], "it had not begun when the gap was noticed"
+    assert not positions.asks_all
+    positions.take([3 * WIDE])
+    assert ranges(positions, 1.0, behind=99) == [(WIDE + 3, 3 * WIDE - 1)], "when it was noticed is not known"
+
+
+@given(st.integers(0, 2**32))
+def test_rows_of_transactions_are_named_wherever_they_are(seed: int) -> None:
+    """Though every gap is wide, and none is due."""
+    rng = random.Random(seed)
+    positions = Positions()
+    drawn, next_xid = 0, 1
+    running: dict[int, int | None] = {}
+    visible: dict[int, int] = {}  # position -> transaction
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(positions_module, "WIDE", 0)
+        for _ in range(200):
+            move = rng.random()
+            if move < 0.3:
+                running[next_xid] = None
+                next_xid += 1
+            elif move < 0.5 and running:
+                xid = rng.choice(list(running))
+                drawn += running[xid] is None
+                running[xid] = running[xid] or drawn
+            elif move < 0.7 and running:
+                xid = rng.choice(list(running))
+                position = running.pop(xid)
+                if position is not None and rng.random() < 0.8:
+                    visible[position] = xid
+            elif visible:
+                behind = rng.choice(list(visible.values()))
+                asked = ranges(positions, -1.0, behind)
+                found = [
+                    row for row in visible if row > positions.high or any(first <= row <= last for first, last in asked)
+                ]
+                assert {row for row, xid in visible.items() if xid >= behind} <= set(found)
+                positions.saw(found, xmin=min(running, default=next_xid), xmax=next_xid, is_whole=True)
+                positions.take(sorted(found))
+                for row in found:
+                    del visible[row]
 
 
 def test_excess_gaps_are_merged_and_keep_their_cover() -> None:

@@ -60,6 +60,8 @@ class JournalBackend(LeadingStore):
         self._guest = Guest(store.name, self.namespace, store.door)
         self._missed: dict[int, Attempt] = {}
         """Calls whose callers have gone, by the identities of their operations."""
+        self._behind = 0
+        """The newest transaction in which this process has written a row of the inbox."""
 
     def lead_facts(self) -> dict[str, str]:
         """Return which process leads and by which way it was reached, as far as calls have shown."""
@@ -69,6 +71,11 @@ class JournalBackend(LeadingStore):
         if leader is None or leader.pid is None:
             return {}
         return {"leader": f"process {leader.pid}", "reached_by": self._guest.way or "nothing yet"}
+
+    def order_behind(self, transaction: int) -> None:
+        """Order further calls behind a transaction, once it has ended: each names it to the leader."""
+        with self._queueing:
+            self._behind = max(self._behind, transaction)
 
     # --- calls ---------------------------------------------------------------------------------------------------
 
@@ -92,7 +99,7 @@ class JournalBackend(LeadingStore):
         self._check_usable()
         if self._is_open and type(operation) in QUESTIONS:
             await self._prepare(operation)
-            answer = await self._apart(lambda: self._answer(operation))
+            answer = await self._apart(lambda: self._answer(operation, self._behind))
             if answer:
                 return answer[0]
         attempt = self._missed.pop(id(operation), None) or Attempt(operation)
@@ -103,7 +110,7 @@ class JournalBackend(LeadingStore):
                     if leader is None:
                         reply: Reply = await self._done_here(attempt)
                     else:
-                        reply = await self._guest.call(attempt, leader, self._aim)
+                        reply = await self._guest.call(attempt, leader, self._aim, self._behind)
                 except UNDONE as error:
                     await asyncio.sleep(self._again_in_s(attempt, leader, error))
                 else:
@@ -115,7 +122,7 @@ class JournalBackend(LeadingStore):
     def call_sync(self, operation: Operation[Reply]) -> Reply:
         """Like `call`, for code without a loop."""
         self._check_usable()
-        if self._is_open and type(operation) in QUESTIONS and (answer := self._answer(operation)):
+        if self._is_open and type(operation) in QUESTIONS and (answer := self._answer(operation, self._behind)):
             return answer[0]
         attempt = self._missed.pop(id(operation), None) or Attempt(operation)
         try:
@@ -125,7 +132,7 @@ class JournalBackend(LeadingStore):
                     if leader is None:
                         reply: Reply = self._done_here_sync(attempt)
                     else:
-                        reply = self._guest.call_sync(attempt, leader, self._aim)
+                        reply = self._guest.call_sync(attempt, leader, self._aim, self._behind)
                 except UNDONE as error:
                     time.sleep(self._again_in_s(attempt, leader, error))
                 else:
@@ -162,7 +169,7 @@ class JournalBackend(LeadingStore):
             if self.leaves_lead and attempt.request is None and type(attempt.operation) not in UNWRITTEN:
                 # As of a guest: the leases of its worker outlast that it leads.
                 attempt.request = self._guest.next_request()
-            ticket = Ticket(attempt.operation, loop, attempt.request)
+            ticket = Ticket(attempt.operation, loop, attempt.request, behind=self._behind)
             self.submit(ticket)
             attempt.ticket = ticket
         return ticket

@@ -90,17 +90,22 @@ class LeadingStore(WritingStore):
         self._closing: Ticket | None = None
         self._looks_s = 0.0
         """When to look into the inbox again."""
+        self._seen = 0
+        """The rows of every transaction below this number have taken effect; 0 if that is not known."""
         self._rows_at_once = ROWS_FIRST
 
     # --- questions -----------------------------------------------------------------------------------------------
 
-    def _answer(self, question: Operation[Reply]) -> tuple[Reply] | None:
+    def _answer(self, question: Operation[Reply], behind: int) -> tuple[Reply] | None:
         """
         Answer a question.
 
         Return None if this process does not lead, as far as it knows, if the engine is ahead of the journal, or if what
-        is asked for may just have been written in a transaction, so that the writer looks into the inbox first: a job
-        that is not known, or all jobs.
+        is asked for may just have been written in a transaction, so that the writer looks into the inbox first: by the
+        process that asks, a job that is not known, or all jobs.
+
+        Args:
+            behind: as of `Ticket`.
         """
         with self._lock:
             lead, journal = self._lead, self._journal
@@ -108,13 +113,17 @@ class LeadingStore(WritingStore):
                 return None
             if journal.looks_every_s is None:
                 return (self._ask(question),)
-            if question.is_of_newest:
+            if question.is_of_newest or not self._is_seen(behind):
                 return None
             try:
                 reply = self._ask(question)
             except JobNotFoundError:
                 return None
             return None if None in getattr(reply, "records", ()) else (reply,)
+
+    def _is_seen(self, behind: int) -> bool:
+        """Return whether rows of a transaction, and of those before it, are known to have taken effect."""
+        return not behind or behind < self._seen
 
     def _ask(self, question: Operation[Reply]) -> Reply:
         now_ms = self._clock.now_ms()
@@ -171,14 +180,22 @@ class LeadingStore(WritingStore):
 
     # --- guests, on the thread that serves them ------------------------------------------------------------------
 
-    async def call_here(self, operation: Operation[Reply]) -> Reply:
-        """Answer a question of a guest; raises `LedElsewhereError` if this process leads no more."""
+    async def call_here(self, operation: Operation[Reply], behind: int) -> Reply:
+        """
+        Answer a question of a guest.
+
+        Args:
+            behind: as of `Ticket`.
+
+        Raises:
+            LedElsewhereError: this process leads no more.
+        """
         self._check_usable()
         if self._is_open:
             await self._prepare(operation)
-        if type(operation) in QUESTIONS and (answer := await self._apart(lambda: self._answer(operation))):
+        if type(operation) in QUESTIONS and (answer := await self._apart(lambda: self._answer(operation, behind))):
             return answer[0]
-        ticket = Ticket(operation, asyncio.get_running_loop())
+        ticket = Ticket(operation, asyncio.get_running_loop(), behind=behind)
         self.submit(ticket)
         reply: Reply = await ticket.waited()
         return reply
@@ -225,6 +242,7 @@ class LeadingStore(WritingStore):
         """Write, apply and answer a batch; errors go to the callers."""
         try:
             if not (self._is_open and self._service is not None):
+                self._seen = 0
                 self._open()
             self._do(batch)
         except LedElsewhereError as led:
@@ -258,7 +276,9 @@ class LeadingStore(WritingStore):
             now_ms = self._time_ms()
             self._until_ms = now_ms
             leases = self._own_leases(now_ms)
-        self._take_rows(now_ms, at_once=any(type(ticket.operation) in UNWRITTEN for ticket in batch))
+        is_question = any(type(ticket.operation) in UNWRITTEN for ticket in batch)
+        behind = min([ticket.behind for ticket in batch if not self._is_seen(ticket.behind)], default=0)
+        self._take_rows(now_ms, at_once=is_question, behind=behind)
         lines: list[bytes] = []
         todo: list[Ticket] = []
         size, asked, claims = 0, set[Request](), False
@@ -281,22 +301,23 @@ class LeadingStore(WritingStore):
                     todo, lines, leases, size, claims = [], [], [], 0, False
         self._do_group(todo, lines, leases, now_ms, claims=claims)
 
-    def _take_rows(self, now_ms: int, *, at_once: bool) -> None:
+    def _take_rows(self, now_ms: int, *, at_once: bool, behind: int) -> None:
         """
         Have what applications have written in their transactions take effect, in the order of their commits.
 
         Args:
             at_once: somebody asks for what may just have been written.
+            behind: somebody comes behind this transaction, and its rows may not have taken effect; 0 for none.
         """
         journal = self._journal
         assert journal is not None
         if journal.looks_every_s is None:
             return
-        if not (at_once or journal.looks_always or time.monotonic() >= self._looks_s):
+        if not (at_once or behind or journal.looks_always or time.monotonic() >= self._looks_s):
             return
-        is_more = True
+        is_more, waits = True, False
         while is_more and self._is_open:
-            rows = journal.inbox(self._rows_at_once)
+            rows = journal.inbox(self._rows_at_once, behind)
             self._looks_s = time.monotonic() + journal.looks_every_s
             is_more = len(rows) == self._rows_at_once
             self._rows_at_once = rows_after(self._rows_at_once, [len(row.data) for row in rows])
@@ -314,7 +335,7 @@ class LeadingStore(WritingStore):
                     self._say_refused(error)
                 else:
                     if self._is_under_way(operations, now_ms):
-                        is_more = False
+                        is_more, waits = False, True
                         break
                     todo.append(operations)
                     lines.append(line_of_row(row.data))
@@ -324,6 +345,8 @@ class LeadingStore(WritingStore):
                 self._write_first(now_ms, lines, taken)
                 for operations in todo:
                     self._take_in(operations, now_ms)
+        if not waits:
+            self._seen = journal.seen
         for data in journal.lost():
             self._cancel_lost(data)
 

@@ -251,7 +251,7 @@ class Journal(Protocol):
             parts, rows: how many at most, of snapshots and of the journal.
         """
 
-    def inbox(self, limit: int) -> Sequence[InboxRow]:
+    def inbox(self, limit: int, behind: int = 0) -> Sequence[InboxRow]:
         """
         Return what was written in transactions of applications, in the order of their commits.
 
@@ -259,10 +259,15 @@ class Journal(Protocol):
 
         Args:
             limit: how many at most.
+            behind: rows of this transaction, and of later ones, are looked for wherever they may be.
 
         Raises:
             BackendError: the store cannot be asked.
         """
+
+    @property
+    def seen(self) -> int:
+        """Every transaction below this number had ended when the inbox was read whole last; 0 if that is not known."""
 
     def lost(self) -> Sequence[bytes]:
         """Return rows of the inbox that were taken, and whose transactions the store has lost since; each once."""

@@ -34,12 +34,13 @@ class Ticket:
     Args:
         request: by which a repeat of the operation is known, if a guest has asked for it.
         data: the operation encoded, if it is so already.
+        behind: the newest transaction of the caller's process whose rows of the inbox come before it; 0 for none.
 
     Attributes:
         line: of the journal, once it is known; None if it has none.
     """
 
-    __slots__ = ("_done", "_future", "_loop", "data", "error", "line", "operation", "reply", "request")
+    __slots__ = ("_done", "_future", "_loop", "behind", "data", "error", "line", "operation", "reply", "request")
 
     def __init__(
         self,
@@ -47,10 +48,12 @@ class Ticket:
         loop: asyncio.AbstractEventLoop | None = None,
         request: Request | None = None,
         data: bytes | None = None,
+        behind: int = 0,
     ) -> None:
         self.operation = operation
         self.request = request
         self.data = data
+        self.behind = behind
         self.line: bytes | None = None
         self.reply: Any = None
         self.error: BaseException | None = None

@@ -71,6 +71,7 @@ class JournalFile(FileRows):
     """
 
     looks_always: bool = True
+    seen: int = 0
 
     def __init__(self, address: Address, namespace: str, coming: Coming | None = None) -> None:
         super().__init__(address)
@@ -242,12 +243,13 @@ class JournalFile(FileRows):
         said = json.dumps(attrs.asdict(header))
         self._db.execute(self._statements.set_fact, ("snapshot", said))
 
-    def inbox(self, limit: int) -> Sequence[InboxRow]:
+    def inbox(self, limit: int, behind: int = 0) -> Sequence[InboxRow]:
         """
         Return what was written in transactions of the application's, in the order of their commits.
 
         Args:
             limit: how many at most.
+            behind: of no effect: all rows are found by each look.
 
         Raises:
             DeposedError: another journal is there by now.

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 MISSING = frozenset({"42P01", "3F000"})
 """What PostgreSQL says of a table and a schema that are not there."""
+_RETURNING: Final = "RETURNING CAST(CAST(pg_current_xact_id() AS text) AS bigint)"
+"""The transaction and no column: a role that may only enqueue reads none."""
 
 
 _NOTES: Final = {
@@ -126,7 +128,7 @@ class RowWriter:
         except Exception as error:
             _note_missing(inbox, error)
             raise
-        _ring_for(number, adapter, inbox)
+        self._note_written(number, inbox)
 
     def write_sync(self, operations: Sequence[Operation[Any]]) -> None:
         """Like `write`, by a synchronous connection."""
@@ -137,7 +139,7 @@ class RowWriter:
         except Exception as error:
             _note_missing(inbox, error)
             raise
-        _ring_for(number, adapter, inbox)
+        self._note_written(number, inbox)
 
     def check_async(self) -> AsyncAdapter:
         """Refuse an asynchronous call on a synchronous connection. Return the adapter."""
@@ -177,12 +179,12 @@ class RowWriter:
         return [JobHandle(self.client, spec.id, created=True) for spec in specs]
 
     def _insertion(self, inbox: InboxAddress | FileInbox, data: bytes, driver: object) -> Steps[int]:
-        """Write a row. Return its number in a file."""
+        """Write a row. Return its number in a file, or the number of the transaction in PostgreSQL."""
         if isinstance(inbox, FileInbox):
             return (yield from insertion_into_file(inbox, data, self._adapter.name, f"{self.client!r}"))
         rows = yield _insertion(inbox, data, driver)
         self._check_written(rows, inbox, driver)
-        return 0
+        return int(rows[0][0])
 
     def _check_written(self, rows: list[Any], inbox: InboxAddress, driver: object) -> None:
         if not rows:
@@ -192,14 +194,21 @@ class RowWriter:
         if inbox.database is not None:
             note_database(driver, inbox.database)
 
+    def _note_written(self, number: int, inbox: InboxAddress | FileInbox) -> None:
+        """Have the leader read the row after its commit: that of a file by a ring, before further calls in any case."""
+        if isinstance(inbox, FileInbox):
+            _ring_for(number, self._adapter, inbox)
+        else:
+            self.client.backend.order_behind(number)
 
-def _ring_for(number: int, adapter: SyncAdapter | AsyncAdapter, inbox: InboxAddress | FileInbox) -> None:
+
+def _ring_for(number: int, adapter: SyncAdapter | AsyncAdapter, inbox: FileInbox) -> None:
     """
     Notify the leader of a file of new rows in its inbox, after the commit.
 
     Where the library does not tell of that, it is told now, and by the commit if possible, which row is coming.
     """
-    if isinstance(inbox, FileInbox) and inbox.path is not None and not adapter.after_commit(partial(ring, inbox.path)):
+    if inbox.path is not None and not adapter.after_commit(partial(ring, inbox.path)):
         ring(inbox.path, number)
         adapter.before_commit(partial(ring, inbox.path, number))
 
@@ -217,9 +226,9 @@ def _insertion(inbox: InboxAddress, data: bytes, driver: object) -> tuple[str, t
     """
     into = f"INSERT INTO {table_of(inbox)} (namespace, data)"
     if inbox.database is None or leads_to(driver, inbox.database):
-        return f"{into} VALUES (CAST($1 AS text), CAST($2 AS bytea)) RETURNING 1", (inbox.namespace, data)
+        return f"{into} VALUES (CAST($1 AS text), CAST($2 AS bytea)) {_RETURNING}", (inbox.namespace, data)
     values = "SELECT CAST($1 AS text), CAST($2 AS bytea)"
-    statement = f"{into} {values} WHERE ({WHICH_DATABASE}) = CAST($3 AS text) RETURNING 1"
+    statement = f"{into} {values} WHERE ({WHICH_DATABASE}) = CAST($3 AS text) {_RETURNING}"
     return statement, (inbox.namespace, data, inbox.database)
 
 

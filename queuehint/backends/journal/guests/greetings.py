@@ -28,7 +28,7 @@ from queuehint.operations.wire import OPERATIONS, Await, PlaceAnew
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FRAMES: Final = 1
+FRAMES: Final = 2
 """The number of the frames, and of how values are written in them."""
 READ: Final = frozenset({SCHEMA})
 """The layouts of snapshots that this release reads."""

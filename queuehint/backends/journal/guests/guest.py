@@ -130,21 +130,24 @@ class Guest:
 
     # --- calls ---------------------------------------------------------------------------------------------------
 
-    async def call(self, attempt: Attempt, leader: Leader, aim: int) -> Any:
+    async def call(self, attempt: Attempt, leader: Leader, aim: int, behind: int) -> Any:
         """
         Have an operation done by the leader.
+
+        Args:
+            behind: as of `Ticket`.
 
         Raises:
             GoneError: it was not, as far as known; ask again.
             QueueHintError: what it was refused with.
         """
         kind, body = self._message(attempt)
-        return self._read(attempt, await self._to(leader).ask(kind, body, aim))
+        return self._read(attempt, await self._to(leader).ask(kind, body, aim, behind))
 
-    def call_sync(self, attempt: Attempt, leader: Leader, aim: int) -> Any:
+    def call_sync(self, attempt: Attempt, leader: Leader, aim: int, behind: int) -> Any:
         """Like `call`, for code without a loop."""
         kind, body = self._message(attempt)
-        return self._read(attempt, self._to(leader).ask_sync(kind, body, aim))
+        return self._read(attempt, self._to(leader).ask_sync(kind, body, aim, behind))
 
     async def wait(self, interest: Interest, timeout_s: float, leader: Leader, aim: int) -> None:
         """

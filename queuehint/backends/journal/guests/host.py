@@ -19,6 +19,7 @@ from queuehint.backends.journal.groups import read_line
 from queuehint.backends.journal.guests.greetings import read_hello
 from queuehint.backends.journal.guests.messages import (
     ASK,
+    BEHIND,
     CALL,
     DONE,
     GONE,
@@ -30,6 +31,7 @@ from queuehint.backends.journal.guests.messages import (
     WAIT,
     WANT,
     read_aim,
+    read_behind,
     read_operation,
     read_waited,
     refused,
@@ -73,7 +75,7 @@ class Leading(Protocol):
     def submit(self, ticket: Ticket) -> None:
         """Have a change done; raises `BackendUnavailableError` if the store was closed."""
 
-    async def call_here(self, operation: Operation[Reply]) -> Reply:
+    async def call_here(self, operation: Operation[Reply], behind: int) -> Reply:
         """Answer a question; raises `LedElsewhereError` if this process leads no more."""
 
     async def wait_here(self, interest: Interest, timeout_s: float) -> None:
@@ -116,9 +118,10 @@ class GuestTicket(Ticket):
         operation: Operation[Any],
         request: Request,
         data: bytes,
+        behind: int,
         answer: Callable[[GuestTicket], Callable[[], None]],
     ) -> None:
-        super().__init__(operation, request=request, data=data)
+        super().__init__(operation, request=request, data=data, behind=behind)
         self._tell = answer
 
     def end(self) -> Callable[[], None]:
@@ -148,6 +151,8 @@ class HostedGuest:
         """The thread of the server has been asked to answer, and has not begun."""
         self._runs = self._has_left = False
         self._who: Hello | None = None
+        self._behind = 0
+        """As of the tickets of its calls."""
 
     @property
     def calls(self) -> int:
@@ -176,6 +181,8 @@ class HostedGuest:
             elif kind == WANT:
                 assert self._who is not None, "a greeting comes first"
                 self._greet(call, attrs.evolve(self._who, aim=read_aim(body)))
+            elif kind == BEHIND:
+                self._behind = max(self._behind, read_behind(body))
             else:
                 raise BackendDeniedError("that is not a request")
         except Exception as error:  # noqa: BLE001 - who asked is told
@@ -214,7 +221,7 @@ class HostedGuest:
 
         self._begun += 1
         try:
-            self._leading.submit(GuestTicket(operation, request, data, answer))
+            self._leading.submit(GuestTicket(operation, request, data, self._behind, answer))
         except BaseException:
             self._begun -= 1
             raise
@@ -282,7 +289,7 @@ class HostedGuest:
 
     async def _ask(self, question: Operation[Any]) -> bytes:
         try:
-            return replied(await self._leading.call_here(question))
+            return replied(await self._leading.call_here(question, self._behind))
         except Exception as error:  # noqa: BLE001 - who asked is told
             return self._refusal(question, error)
 

@@ -19,6 +19,7 @@ from queuehint.backends.journal.guests.greetings import hello
 from queuehint.backends.journal.guests.messages import (
     ANSWER,
     ANSWER_BYTES_MAX,
+    BEHIND,
     GONE,
     HELLO,
     LEAVE,
@@ -59,6 +60,11 @@ class Greeting:
         return frame(HELLO, 0, hello(self._namespace, aim))
 
 
+def behind_frame(transaction: int) -> bytes:
+    """Return the frame, which has no answer, that says which transaction further calls come behind."""
+    return frame(BEHIND, 0, b"%d" % transaction)
+
+
 class Link(asyncio.Protocol):
     """The connection of one running loop, on which any number of calls are under way."""
 
@@ -77,6 +83,8 @@ class Link(asyncio.Protocol):
         self.is_detour, self.way = reached.is_detour, reached.way
         self.aim = 0
         """What this process is for, as far as the leader knows."""
+        self.behind = 0
+        """The transaction that its calls come behind, as far as the leader knows."""
         self._end = self._until_the_end()
         # A loop that ends in order, as by `asyncio.run`, first closes the generators that were begun on it.
         with suppress(StopIteration):
@@ -212,15 +220,21 @@ class Link(asyncio.Protocol):
             raise GoneError
         return answer
 
-    async def ask(self, kind: int, body: bytes) -> bytes:
+    async def ask(self, kind: int, body: bytes, behind: int = 0) -> bytes:
         """
         Return the answer to a frame.
+
+        Args:
+            behind: a transaction of this process that the call comes behind.
 
         Raises:
             GoneError: there is none; see `GoneError.is_asked`.
         """
         call = next(self._numbers)
-        self._begin(call, frame(kind, call, body))
+        message = frame(kind, call, body)
+        if behind > self.behind:
+            self.behind, message = behind, behind_frame(behind) + message
+        self._begin(call, message)
         try:
             return await self._answer(call)
         except asyncio.CancelledError:
@@ -255,7 +269,7 @@ class SyncLink:
         self.is_detour, self.way = self._reached.is_detour, self._reached.way
         self._frames = Frames(ANSWER_BYTES_MAX)
         self._numbers = itertools.count(1)
-        self.aim = aim
+        self.aim, self.behind = aim, 0
         try:
             self._socket.settimeout(SILENCE_S)
             read_answer(self._asked(0, greeting.says(aim)), type(None))
@@ -267,15 +281,13 @@ class SyncLink:
         """Close the connection."""
         self._socket.close()
 
-    def ask(self, kind: int, body: bytes) -> bytes:
-        """
-        Return the answer to a frame; the connection is of no use after an error.
-
-        Raises:
-            GoneError: there is none; see `GoneError.is_asked`.
-        """
+    def ask(self, kind: int, body: bytes, behind: int = 0) -> bytes:
+        """Like `Link.ask`; the connection is of no use after an error."""
         call = next(self._numbers)
-        return self._asked(call, frame(kind, call, body))
+        message = frame(kind, call, body)
+        if behind > self.behind:
+            self.behind, message = behind, behind_frame(behind) + message
+        return self._asked(call, message)
 
     def _asked(self, call: int, message: bytes) -> bytes:
         try:
@@ -316,12 +328,13 @@ class Links:
         self.way: str | None = None
         """The way of the newest connection."""
 
-    async def ask(self, kind: int, body: bytes, aim: int) -> bytes:
+    async def ask(self, kind: int, body: bytes, aim: int, behind: int = 0) -> bytes:
         """
         Return the answer to a frame.
 
         Args:
             aim: what this process is for, which the leader has to know before.
+            behind: as of `Link.ask`.
 
         Raises:
             GoneError: there is none.
@@ -333,7 +346,7 @@ class Links:
             link = await self._open(loop, aim)
         if aim & ~link.aim:
             await link.want(aim)
-        return await link.ask(kind, body)
+        return await link.ask(kind, body, behind)
 
     async def _open(self, loop: asyncio.AbstractEventLoop, aim: int) -> Link:
         opening = self._opening.get(loop)
@@ -351,14 +364,14 @@ class Links:
             raise GoneError
         return link
 
-    def ask_sync(self, kind: int, body: bytes, aim: int) -> bytes:
+    def ask_sync(self, kind: int, body: bytes, aim: int, behind: int = 0) -> bytes:
         """Like `ask`, for code without a loop."""
         link = self._taken() or SyncLink(self._greeting, aim)
         self.way = link.way
         try:
             if aim & ~link.aim:
                 link.want(aim)
-            answer = link.ask(kind, body)
+            answer = link.ask(kind, body, behind)
         except BaseException:
             link.close()
             raise

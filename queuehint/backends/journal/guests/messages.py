@@ -47,9 +47,10 @@ _REST_BYTES: Final = HEAD.size - LENGTH_BYTES
 REQUEST_BYTES_MAX: Final = 32 << 20
 """A submission of 4 MiB of arguments takes up to six times as much in JSON."""
 ANSWER_BYTES_MAX: Final = 512 << 20
-BEAT, ANSWER, HELLO, CALL, ASK, WAIT, LEAVE, WANT = range(8)
+BEAT, ANSWER, HELLO, CALL, ASK, WAIT, LEAVE, WANT, BEHIND = range(9)
 """Kinds of frames. From the leader: it is at work; an answer. From a guest: who it is; a change, as a line of the
-journal; a question; a wait; a call is not waited for any more; what its process is for, from now on."""
+journal; a question; a wait; a call is not waited for any more; what its process is for, from now on; a transaction that
+its calls come behind, from now on."""
 LEAD: Final = 1
 RUN: Final = 2
 """What the process of a guest is for, its *aim*, is any of these: to lead, in place of a leader that need not; to run
@@ -60,6 +61,8 @@ GONE: Final = b"g"
 """The process does not lead any more, and has not done what it was asked for."""
 DONE: Final = b"rnull"
 EXAMINE: Final = b"examine"
+_DIGITS: Final = 19
+"""The number of a transaction has at most so many."""
 
 UNWRITTEN: Final = frozenset({*QUESTIONS, Examine})
 """Operations that change nothing: they are not journaled, and can be asked for again."""
@@ -137,6 +140,18 @@ def read_aim(body: bytes) -> int:
     if found is None:
         raise errors.BackendDeniedError("that is not a request")
     return found
+
+
+def read_behind(body: bytes) -> int:
+    """
+    Return the transaction that the calls of a guest come behind, from now on; it is written in digits.
+
+    Raises:
+        BackendDeniedError: that is none.
+    """
+    if not (body.isdigit() and len(body) <= _DIGITS):
+        raise errors.BackendDeniedError("that is not a request")
+    return int(body)
 
 
 def asked(operation: Operation[Any]) -> bytes:

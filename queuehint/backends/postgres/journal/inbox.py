@@ -33,17 +33,21 @@ class Inbox:
 
     Args:
         namespace: whose rows.
+
+    Attributes:
+        seen: see `queuehint.backends.journal.store.Journal`.
     """
 
     def __init__(self, connection: Connection, namespace: str) -> None:
         self._connection = connection
         self._namespace = namespace
         self._positions = Positions()
+        self.seen = 0
         self._turn = connection.turn
         self._returned: dict[int, InboxRow] = {}
         """The newest answer of `read`, by id."""
 
-    def read(self, limit: int, number: int, mark: int) -> list[InboxRow] | None:
+    def read(self, limit: int, number: int, mark: int, behind: int = 0) -> list[InboxRow] | None:
         """
         Return rows in the order of their transactions' commits.
 
@@ -51,21 +55,22 @@ class Inbox:
             limit: how many at most.
             number, mark: of the newest row of the journal; None is returned if that is not there, for then the inbox
                 may have rows again that were taken.
+            behind: see `Positions.ranges`.
 
         Raises:
             BackendError: as of `Connection.ask`.
         """
         self._begin_again_by_another()
-        rows = self._read(limit, number, mark)
+        rows = self._read(limit, number, mark, behind)
         if self._begin_again_by_another():  # the connection was lost in between
-            rows = self._read(limit, number, mark)
+            rows = self._read(limit, number, mark, behind)
         if rows is not None:
             self._returned = {row.id: row for row in rows}
         return rows
 
-    def _read(self, limit: int, number: int, mark: int) -> list[InboxRow] | None:
+    def _read(self, limit: int, number: int, mark: int, behind: int) -> list[InboxRow] | None:
         positions, statements = self._positions, self._connection.statements
-        firsts, lasts = positions.ranges(time.monotonic())
+        firsts, lasts = positions.ranges(time.monotonic(), behind)
         values: tuple[Value, ...] = (self._namespace, positions.high, limit, number, mark)
         if firsts:
             found = self._connection.ask(statements.inbox_and_gaps, *values, firsts, lasts)
@@ -75,8 +80,10 @@ class Inbox:
         [(*_, xmin, xmax, is_there)] = [row for row in found if row[0] is None]
         if not integer(is_there):
             return None
-        seen = [row.position for row in rows]
-        positions.saw(seen, xmin=integer(xmin), xmax=integer(xmax), is_whole=len(rows) < limit)
+        found_at, is_whole = [row.position for row in rows], len(rows) < limit
+        if is_whole and positions.asks_all:
+            self.seen = integer(xmin)
+        positions.saw(found_at, xmin=integer(xmin), xmax=integer(xmax), is_whole=is_whole)
         return rows[:limit]
 
     def find(self, ids: Sequence[int]) -> tuple[InboxRow, ...]:
@@ -94,6 +101,7 @@ class Inbox:
         if is_another:
             self._turn = self._connection.turn
             self._positions.reset()
+            self.seen = 0
         return is_another
 
 

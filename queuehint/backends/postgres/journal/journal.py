@@ -303,18 +303,24 @@ class PostgresJournal(PostgresRows):
             extra={"event": "postgres.journal_mended", "store": self.name, "rows": len(missing)},
         )
 
-    def inbox(self, limit: int) -> list[InboxRow]:
+    @property
+    def seen(self) -> int:
+        """Return what the inbox has seen."""
+        return self._inbox.seen
+
+    def inbox(self, limit: int, behind: int = 0) -> list[InboxRow]:
         """
         Return what was written in transactions, in the order of their commits; it stays until `append` takes it.
 
         Args:
             limit: how many at most.
+            behind: rows of this transaction, and of later ones, are looked for wherever they may be.
 
         Raises:
             DeposedError: more than the end of the journal is gone.
             BackendDeniedError, BackendUnavailableError: the server cannot be asked.
         """
-        while (rows := self._inbox.read(limit, self.number, self._mark)) is None:
+        while (rows := self._inbox.read(limit, self.number, self._mark, behind)) is None:
             self._mend()
         return rows
 

@@ -65,17 +65,29 @@ class Positions:
         """Begin anew: the server may be another one, which has drawn fewer."""
         self.high, self._gaps, self._wide_s = 0, [], 0.0
 
-    def ranges(self, now_s: float) -> tuple[list[int], list[int]]:
-        """Return the first and the last positions of the gaps to look at now."""
+    def ranges(self, now_s: float, behind: int = 0) -> tuple[list[int], list[int]]:
+        """
+        Return the first and the last positions of the gaps to look at now.
+
+        Args:
+            behind: a transaction whose rows are looked for, and those of later ones: in wide gaps too, if they may be
+                there. A transaction that began after a gap was noticed has drawn a position above it.
+        """
         is_wide_due = now_s >= self._wide_s
         if is_wide_due:
             self._wide_s = now_s + WIDE_EVERY_S
         asked = []
         for gap in self._gaps:
-            gap.is_asked = is_wide_due or gap.last - gap.first < WIDE
+            may_have = behind > 0 and (gap.xmax is None or behind < gap.xmax)
+            gap.is_asked = is_wide_due or may_have or gap.last - gap.first < WIDE
             if gap.is_asked:
                 asked.append(gap)
         return [gap.first for gap in asked], [gap.last for gap in asked]
+
+    @property
+    def asks_all(self) -> bool:
+        """True if `ranges` has named all gaps."""
+        return all(gap.is_asked for gap in self._gaps)
 
     def take(self, taken: Sequence[int]) -> None:
         """Take note that the rows at these positions were taken, in ascending order."""

@@ -1,0 +1,236 @@
+"""A call of a process comes behind the jobs that its transactions have committed before, by whatever door and way."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from queuehint import JobState, PathClosedError, Scheduler
+from queuehint.backends.postgres import store as store_module
+from queuehint.backends.postgres.backend import PostgresBackend
+from queuehint.backends.postgres.journal.journal import PostgresJournal
+from queuehint.errors import JobNotFoundError
+from tests.inbox_doors import APPS, App, Asyncpg, Core, Django, OrmAsync, Psycopg, app_of, make_tables
+from tests.postgres_servers import PostgresServer
+from tests.support import thorough, until_sync
+
+EACH_APP = pytest.mark.parametrize("kind", APPS, ids=lambda kind: kind.name)
+WAYS = ("leader", "socket", "mail")
+
+
+class Place:
+    """Processes that use one store, and a leader that looks into its inbox only for calls."""
+
+    def __init__(self, server: PostgresServer, database: str) -> None:
+        self.server, self.database = server, database
+        self.url = f"{server.url_of(database)}?namespace=docs&durability=process"
+        self.ran: list[str] = []
+        self._opened = ExitStack()
+        self.leader = self.process()
+        self.leader.stats_sync()
+        self.of = {"leader": self.leader, "socket": self.process(), "mail": self.process(machine="elsewhere")}
+
+    def process(self, machine: str | None = None) -> Scheduler:
+        with pytest.MonkeyPatch.context() as patch:
+            if machine is not None:
+                patch.setattr(store_module, "machine", lambda: machine)
+            sched = Scheduler(self.url)
+
+        @sched.job(queue_hint=["doc"])
+        def save(name: str) -> None:
+            self.ran.append(name)
+
+        self._opened.callback(sched.close_sync)
+        return sched
+
+    def app(self, sched: Scheduler, kind: type[App] = Psycopg) -> App:
+        return self._opened.enter_context(app_of(kind, self.server, self.database, sched))
+
+    def order(self) -> list[str]:
+        """Run all jobs; return their names in order."""
+        self.leader.drain_sync(run=True)
+        return self.ran
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+@pytest.fixture(scope="module")
+def database(postgres_server: PostgresServer) -> Iterator[str]:
+    with postgres_server.database() as database:
+        make_tables(postgres_server, database)
+        yield database
+
+
+@pytest.fixture
+def place(postgres_server: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setattr(PostgresJournal, "looks_every_s", 3600.0)
+    found = Place(postgres_server, database)
+    yield found
+    found.close()
+    tables = ", ".join(f"queuehint.{each}" for each in ("inbox", "journal", "snapshot", "header", "leader"))
+    postgres_server.run(f"TRUNCATE {tables}", database=database)
+
+
+def written(app: App, *names: str) -> list[Any]:
+    """Write jobs in a transaction, and commit it."""
+    app.do(app.begin)
+    handles = [app.do(app.enqueue, app.sched.jobs["save"], name) for name in names]
+    app.do(app.commit)
+    return handles
+
+
+@EACH_APP
+def test_plain_call_comes_behind_jobs_committed_before(place: Place, kind: type[App]) -> None:
+    expected = []
+    for way in WAYS:
+        sched = place.of[way]
+        app = place.app(sched, kind)
+        save = sched.jobs["save"]
+        with asyncio.Runner() as loop:
+            for turn in range(2):
+                names = [f"{way} {turn} {n}" for n in range(5)]
+                written(app, *names[:2])
+                save.enqueue_sync(names[2])
+                written(app, names[3])
+                loop.run(save.enqueue(names[4]))
+                expected += names
+    assert place.order() == expected
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_operations_and_questions_find_jobs_committed_before(place: Place, way: str) -> None:
+    sched = place.of[way]
+    app = place.app(sched)
+    [early] = written(app, "a")
+    assert sched.cancel_sync([early.id]) == [True]
+    written(app, "b")
+    assert sched.stats_sync().enqueued == 2
+    written(app, "c")
+    assert sched.tree_sync(["doc"], 0).waiting == 1
+    written(app, "d")
+    assert len(sched.records.list_sync(path=["doc"])) == 4
+    [last] = written(app, "e")
+    sched.close_path_sync(["doc"])
+    assert place.leader.get_sync(last.id).state is JobState.QUEUED
+    with pytest.raises(PathClosedError):
+        sched.jobs["save"].enqueue_sync("f")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_open_transaction_is_not_waited_for_and_comes_later(place: Place, way: str) -> None:
+    sched = place.of[way]
+    one, two = place.app(sched), place.app(sched)
+    one.do(one.begin)
+    one.do(one.enqueue, sched.jobs["save"], "open")
+    sched.jobs["save"].enqueue_sync("first call")
+    one.do(one.commit)
+    sched.jobs["save"].enqueue_sync("second call")
+    one.do(one.begin)
+    slow = one.do(one.enqueue, sched.jobs["save"], "open again")
+    written(two, "committed")
+    sched.jobs["save"].enqueue_sync("third call")
+    with pytest.raises(JobNotFoundError):
+        sched.get_sync(slow.id)
+    two.do(two.begin)
+    two.do(two.enqueue, sched.jobs["save"], "rolled back")
+    two.do(two.rollback)
+    one.do(one.commit)
+    sched.jobs["save"].enqueue_sync("last call")
+    calls = ["first call", "open", "second call", "committed", "third call", "open again", "last call"]
+    assert place.order() == calls
+
+
+def test_call_comes_behind_commits_across_a_change_of_leader(place: Place) -> None:
+    for way in ("socket", "mail"):
+        sched = place.of[way]
+        app = place.app(sched)
+        sched.jobs["save"].enqueue_sync(f"{way} 1")
+        written(app, f"{way} 2")
+        place.leader.close_sync()
+        sched.jobs["save"].enqueue_sync(f"{way} 3")
+        assert isinstance(sched.backend, PostgresBackend)
+        assert sched.backend.is_leading
+        place.leader = sched
+    expected = [f"{way} {n}" for way in ("socket", "mail") for n in (1, 2, 3)]
+    assert place.order() == expected
+
+
+def test_process_without_rows_causes_no_look(place: Place) -> None:
+    """And one whose transactions have ended causes none any more, once all that were older have ended too."""
+    looks = counted_looks(place.leader)
+
+    def has_looked(sched: Scheduler) -> bool:
+        before = len(looks)
+        sched.jobs["save"].enqueue_sync("call")
+        return len(looks) > before
+
+    assert not any(map(has_looked, place.of.values()))
+    for sched in place.of.values():
+        written(place.app(sched), "row")
+        assert has_looked(sched)
+        until_sync(lambda sched=sched: not has_looked(sched), "the transaction is known to have ended")  # type: ignore[misc]
+
+
+def counted_looks(sched: Scheduler) -> list[int]:
+    """Return a list that gets how many rows a leader finds, each time it looks into the inbox from now on."""
+    backend: Any = sched.backend
+    looks: list[int] = []
+    look: Callable[..., Any] = backend._journal.inbox
+
+    def counted(*said: Any) -> Any:
+        rows = look(*said)
+        looks.append(len(rows))
+        return rows
+
+    backend._journal.inbox = counted
+    return looks
+
+
+@pytest.mark.parametrize("seed", range(thorough(40, quick=4)))
+def test_calls_and_commits_of_random_histories_keep_their_order(place: Place, seed: int) -> None:
+    """
+    Compare with the definition.
+
+    One thread does all of it, so that commits and calls have an order. A call comes before each row that is committed
+    after it, and behind each row that its own process has committed before it; rows come in the order of commits.
+    """
+    rng = random.Random(seed)
+    kinds = rng.choices((Psycopg, Asyncpg, Core, OrmAsync, Django), k=4)
+    apps = [place.app(rng.choice([*place.of.values()]), kind) for kind in kinds]
+    pending: dict[App, list[str]] = {}
+    history: list[tuple[str, Scheduler, str]] = []
+    names = map(str, range(10_000))
+    with asyncio.Runner() as loop:
+        for _ in range(40):
+            app = rng.choice(apps)
+            if rng.random() < 0.3:
+                name, sched = next(names), rng.choice([*place.of.values()])
+                save = sched.jobs["save"]
+                loop.run(save.enqueue(name)) if rng.random() < 0.5 else save.enqueue_sync(name)
+                history.append((name, sched, "call"))
+            elif app not in pending:
+                app.do(app.begin)
+                pending[app] = []
+            elif rng.random() < 0.6:
+                pending[app].append(next(names))
+                app.do(app.enqueue, app.sched.jobs["save"], pending[app][-1])
+            elif rng.random() < 0.3:
+                del pending[app]
+                app.do(app.rollback)
+            else:
+                app.do(app.commit)
+                history += [(name, app.sched, "row") for name in pending.pop(app)]
+        for app in pending:
+            app.do(app.rollback)
+    order = {name: at for at, name in enumerate(place.order())}
+    assert sorted(order, key=int) == sorted([name for name, _, _ in history], key=int)
+    for at, (name, sched, kind) in enumerate(history):
+        for before, its_sched, its_kind in history[:at]:
+            if kind == its_kind or (kind == "row" and its_kind == "call") or sched is its_sched:
+                assert order[before] < order[name], (history, order)
