@@ -7,7 +7,9 @@ import errno
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -116,6 +118,26 @@ def test_job_of_a_dead_process_is_granted_again_in_place(shelf: Shelf) -> None:
     assert new[0].token >> 32 > old.token >> 32
     assert finish(again, old) is op.Verdict.LOST
     assert record(again, "waits").cause == "waiter_lost"
+
+
+def test_leaders_of_two_copies_grant_no_token_twice(shelf: Shelf) -> None:
+    """They begin in one second, as leaders do on both sides of a server of PostgreSQL that was split."""
+    store = shelf.open()
+    enqueue(store, "a")
+    store = shelf.reopen()
+    store.close_sync()
+    copy = shelf.path.with_name("copy.db")
+    shutil.copy(shelf.path, copy)
+    for path in (shelf.path, copy):
+        with sqlite3.connect(path) as db:
+            db.execute("UPDATE meta SET value = '1-before' WHERE name = 'owner'")
+        db.close()
+    sides = [shelf.open(path) for path in (shelf.path, copy)]
+    [one], [other] = map(claim, sides)
+    assert (one.spec.id, one.token >> 32) == (other.spec.id, other.token >> 32)
+    assert finish(sides[0], other) is op.Verdict.LOST
+    assert finish(sides[1], one) is op.Verdict.LOST
+    assert finish(sides[1], other) is op.Verdict.DONE
 
 
 def test_a_process_that_opens_its_file_again_keeps_its_leases(shelf: Shelf) -> None:
