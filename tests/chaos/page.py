@@ -41,7 +41,7 @@ NOT_NONE = (
 OUTBOX = (
     "**If no job may be lost, keep the request where it cannot be lost**: in your database, with the id of the job. "
     "After a failover, and now and then, [enqueue again, with the same id, what is not done](../how-to/redis.md"
-    "#if-no-job-may-be-lost): a job that is there is not enqueued twice."
+    "#outbox-if-no-job-may-be-lost): a job that is there is not enqueued twice."
 )
 
 _TEXT = Path(__file__).with_name("page.txt").read_text("utf-8")
