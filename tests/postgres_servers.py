@@ -26,7 +26,8 @@ from typing import Any, ClassVar
 import attrs
 import psycopg
 
-from tests.servers import HOST, LIMIT_S, Process, ServerError, until, watchdog
+from tests.servers import HOST, Process, ServerError, until, watchdog
+from tests.support import LIMIT_S
 
 USER = "postgres"
 OLDEST = 14

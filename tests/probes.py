@@ -9,9 +9,7 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-from tests.support import until_sync
-
-LIMIT_S = 60.0
+from tests.support import LIMIT_S, until_sync
 
 
 def until(reached: Callable[[], Any], limit_s: float = LIMIT_S) -> None:
@@ -30,7 +28,7 @@ def free_port() -> int:
 def ask(port: int) -> tuple[int, dict[str, Any]]:
     """Ask a port for the health; 0 and nothing without an answer."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=LIMIT_S) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:

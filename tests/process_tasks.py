@@ -175,7 +175,7 @@ def spin(file: str) -> None:
 @sched.job(["hold"], process=True, max_attempts=1)
 def hold_on(file: str) -> None:
     """Hold the interpreter in C, with a program started before, which must not outlive the job."""
-    program = subprocess.Popen(["sleep", "60"])
+    program = subprocess.Popen(["sleep", "600"])
     write(file, os.getpid(), program.pid)
     max(itertools.repeat(0))
 
@@ -184,7 +184,7 @@ def hold_on(file: str) -> None:
 def polite(ctx: JobContext, file: str) -> None:
     """Run until it is told to stop."""
     write(file, os.getpid())
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + 600
     while not ctx.canceled and time.monotonic() < until_s:
         time.sleep(0.01)
     write(file, os.getpid(), "told")

@@ -20,10 +20,11 @@ import time
 from collections.abc import Callable
 from typing import Self, TypeVar
 
+from tests.support import LIMIT_S
+
 T = TypeVar("T")
 
 HOST = "127.0.0.1"
-LIMIT_S = 10.0
 CHUNK = 65_536
 MATCH_MAX = 1_000
 
@@ -70,6 +71,7 @@ class Proxy:
         accepted: how many connections were accepted, refused ones included.
         refused: how many of them were reset at once, because of `refuse` or because the server was down.
         cuts: how many were cut.
+        sent: how many bytes clients have sent that have been read, those that a blackhole swallows left out.
         swallowed: how many bytes a blackhole has taken.
         dropped: the beginnings of the replies that `cut_after` dropped, as they came.
     """
@@ -79,6 +81,7 @@ class Proxy:
         self.accepted = 0
         self.refused = 0
         self.cuts = 0
+        self.sent = 0
         self.swallowed = 0
         self.dropped: list[bytes] = []
         self._armed: list[_Cut] = []
@@ -309,6 +312,7 @@ class Proxy:
                     return
                 continue
             if chunk and is_request:
+                self.sent += len(chunk)
                 if self._is_cut_here(link, tail, chunk):
                     link.close()
                     return

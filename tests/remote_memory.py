@@ -119,5 +119,5 @@ def serving(memory: MemoryBackend, folder: Path) -> Iterator[tuple[str, dict[str
     finally:
         closed = True
         Client(path).close()
-        thread.join(10)
+        thread.join(60)
         listener.close()

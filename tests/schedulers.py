@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 
 from queuehint import FakeClock, Scheduler
 from queuehint.backends.memory import MemoryBackend
+from tests.support import LIMIT_S
 
 T = TypeVar("T")
 
-LIMIT_S = 30.0
 
-
-def run(main: Coroutine[Any, Any, T], limit_s: float = LIMIT_S) -> T:
+def run(main: Coroutine[Any, Any, T], limit_s: float = 2 * LIMIT_S) -> T:
     """Run a coroutine on a loop of its own; one that hangs fails."""
 
     async def guarded() -> T:

@@ -36,10 +36,11 @@ from urllib.parse import quote
 import attrs
 from redis import Redis
 
+from tests.support import LIMIT_S
+
 Option = str | int | Sequence[str | int]
 
 HOST = "127.0.0.1"
-LIMIT_S = 20.0
 SLOTS = 16_384
 # Older ones may cut a script in half (https://github.com/redis/redis/pull/10855).
 OLDEST = {"redis": (7, 0, 3), "valkey": (7, 2, 4)}
@@ -60,7 +61,7 @@ def until(reached: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> No
 
 def connect(url: str, **options: Any) -> Redis:
     """
-    Return a synchronous client that never sends a command twice and gives up after ten seconds; it has to be closed.
+    Return a synchronous client that never sends a command twice and gives up after `LIMIT_S`; it has to be closed.
 
     Args:
         options: of a connection of redis-py, like `socket_timeout`; they go before what the URL says.
@@ -70,7 +71,7 @@ def connect(url: str, **options: Any) -> Redis:
     from redis.connection import parse_url
     from redis.retry import Retry
 
-    settings: dict[str, Any] = {"socket_timeout": 10.0, "socket_connect_timeout": 10.0}
+    settings: dict[str, Any] = {"socket_timeout": LIMIT_S, "socket_connect_timeout": LIMIT_S}
     settings |= parse_url(url)  # type: ignore[no-untyped-call]
     settings |= {"retry": Retry(NoBackoff(), 0), **options}
     return redis.Redis.from_pool(redis.ConnectionPool(**settings))
@@ -799,7 +800,7 @@ def _id(node: Server) -> str:
 
 class Sentinels:
     """
-    A primary, its replicas, and three sentinels that replace it when it has been down for half a second.
+    A primary, its replicas, and three sentinels that replace it when it has been down for a second.
 
     It takes about two seconds until the sentinels know each other. Options are those of the primary and its replicas.
     """
@@ -816,7 +817,7 @@ class Sentinels:
                 self.servers.append(Server(binary, replica_of=primary.port, **options))
             lines = [
                 f"sentinel monitor {self.name} {HOST} {primary.port} 2",
-                f"sentinel down-after-milliseconds {self.name} 500",
+                f"sentinel down-after-milliseconds {self.name} 1000",
                 f"sentinel failover-timeout {self.name} 5000",
             ]
             if "requirepass" in options:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
+
+LIMIT_S = 120.0
+"""How long a test waits, at most, for what has to come about: far longer than a slow machine under load needs."""
 
 
 class HostileStr(str):
@@ -40,13 +44,44 @@ def thorough(many: int, *, quick: int) -> int:
     return many if os.environ.get("HYPOTHESIS_PROFILE") in {"gate", "nightly"} else quick
 
 
-def until_sync(reached: Callable[[], T], what: str = "it comes about", limit_s: float = 30.0) -> T:
+def until_sync(reached: Callable[[], T], what: str = "it comes about", limit_s: float = LIMIT_S) -> T:
     """Wait, by polling, until something that other threads or processes do is so; return what was reached."""
     end_s = time.monotonic() + limit_s
     while not (found := reached()):
         assert time.monotonic() < end_s, f"waited {limit_s:g} s in vain until {what}"
         time.sleep(0.005)
     return found
+
+
+class Lateness:
+    """
+    Measures how late a thread of this process is that sleeps again and again.
+
+    On a busy machine code is as late at least as this says: a bound of time has to be so much later.
+
+    Attributes:
+        total_s: of all times until now.
+    """
+
+    def __init__(self) -> None:
+        self.total_s = 0.0
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._measure, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    def _measure(self) -> None:
+        pause_s = 0.02
+        while not self._ends.is_set():
+            begun_s = time.monotonic()
+            self._ends.wait(pause_s)
+            self.total_s += max(0.0, time.monotonic() - begun_s - pause_s)
 
 
 def lives(pid: int | str) -> bool:

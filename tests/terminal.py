@@ -17,7 +17,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-LIMIT_S = 30.0
+from tests.support import LIMIT_S
+
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 

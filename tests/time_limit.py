@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 
-LIMIT_S = 300.0
+LIMIT_S = 900.0
 NIGHT_S = 4 * 3600.0
 LAST_S = 60.0
 """How much later the process ends, at most."""

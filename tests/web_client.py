@@ -84,7 +84,7 @@ class WebClient:
             if is_enough(_answer(said).text):
                 left.set()
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await self.app(self._scope("GET", target, headers), receive, send)
         return _answer(said)
 

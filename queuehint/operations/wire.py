@@ -98,7 +98,6 @@ class Begin(Operation[None]):
         budget: as of `EngineOptions`.
         release: the version of queuehint that has opened it.
         is_heir: the process that led before is dead; False if its workers may go on.
-        count: at which number of that epoch tokens begin.
     """
 
     epoch_s: AnyCount | None
@@ -107,30 +106,14 @@ class Begin(Operation[None]):
     services: tuple[tuple[NameText, DurationMs], ...]
     release: ShortText
     is_heir: bool = True
-    count: AnyCount = 0
 
     @classmethod
     def of(
-        cls,
-        retention: Retention | None,
-        *,
-        epoch_s: int | None,
-        budget: int,
-        release: str,
-        is_heir: bool = True,
-        count: int = 0,
+        cls, retention: Retention | None, *, epoch_s: int | None, budget: int, release: str, is_heir: bool = True
     ) -> Begin:
         """Return a `Begin` with the numbers of a retention, if any."""
         kept, services = (None, ()) if retention is None else retention.in_ms()
-        return cls(
-            epoch_s=epoch_s,
-            budget=budget,
-            retention=kept,
-            services=services,
-            release=release,
-            is_heir=is_heir,
-            count=count,
-        )
+        return cls(epoch_s=epoch_s, budget=budget, retention=kept, services=services, release=release, is_heir=is_heir)
 
     def kept(self) -> Retention | None:
         """Return the retention."""

@@ -9,11 +9,13 @@ from queuehint.backends.base import BackendOptions
 from queuehint.backends.postgres import store
 from queuehint.backends.postgres.address import parse_url
 from queuehint.backends.postgres.backend import PostgresBackend
+from queuehint.backends.postgres.port import door
 from queuehint.operations import Peek
 from queuehint.testing import contract
 from tests.journal_bindings import Leaders, Led
 from tests.postgres_servers import shared_postgres
 from tests.servers import new_namespace
+from tests.support import LIMIT_S
 
 
 class Tables(Leaders):
@@ -61,9 +63,10 @@ class GuestsByPort(Guests):
     def open(self, clock: FakeClock) -> Backend:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(store, "machine", iter(["here", "elsewhere"]).__next__)
+            patch.setattr(door, "CONNECT_S", LIMIT_S)  # or it would go by mail on a slow machine
             guest = super().open(clock)
-        assert isinstance(guest, PostgresBackend)
-        guest.call_sync(Peek())
+            assert isinstance(guest, PostgresBackend)
+            guest.call_sync(Peek())
         assert guest.lead_facts()["reached_by"] == "port"
         return guest
 

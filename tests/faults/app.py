@@ -104,7 +104,7 @@ def make(url: str | None, *, namespace: str, lease: float = 1.0) -> App:
     @sched.job(max_losses=20, retry=AGAIN)
     def wait(ctx: JobContext, name: str) -> int:
         say("start", ctx)
-        until = time.monotonic() + 60
+        until = time.monotonic() + 600
         while not Path(os.environ[FOLDER], name).exists() and time.monotonic() < until:
             time.sleep(0.005)
         say("end", ctx)

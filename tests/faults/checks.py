@@ -35,7 +35,7 @@ from tests import audit, support
 
 T = TypeVar("T")
 
-LIMIT_S = 30.0
+LIMIT_S = support.LIMIT_S
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 NEVER_S = float("inf")
 TEN_YEARS_S = 10 * 366 * 24 * 3600

@@ -30,7 +30,7 @@ from queuehint.backends.postgres import store
 from tests.postgres_servers import Pooler, PostgresServer, find_pooler
 from tests.prefork import start
 from tests.proxy import HOST, Proxy
-from tests.support import until_sync
+from tests.support import LIMIT_S, until_sync
 
 LEASE_MS = 2_000
 """Of jobs, and for how long a new leader keeps those of guests."""
@@ -95,7 +95,7 @@ class Chaos:
 
     def _leading_but(self, old: subprocess.Popen[bytes] | None) -> subprocess.Popen[bytes]:
         """Wait until another process than *old* leads, and return it."""
-        end_s = time.monotonic() + 30
+        end_s = time.monotonic() + LIMIT_S
         while (leader := self.leader()) in {None, old}:
             assert time.monotonic() < end_s, "no process leads"
             time.sleep(0.05)  # each look is a connection
@@ -113,7 +113,7 @@ class Chaos:
     def more(self, count: int) -> None:
         """Wait until so many more transactions were committed, and jobs have run."""
         written, ran = self.written() + count, self.ran() + count
-        until_sync(lambda: self.written() >= written and self.ran() >= ran, f"{count} more", 60)
+        until_sync(lambda: self.written() >= written and self.ran() >= ran, f"{count} more")
 
     # --- faults ---
 
@@ -208,7 +208,7 @@ class Chaos:
 
     def judge(self) -> None:
         """Wait until all jobs have run, and compare what they saw with what was committed."""
-        until_sync(lambda: not self.sched.stats_sync().unfinished, "all jobs are over", 120)
+        until_sync(lambda: not self.sched.stats_sync().unfinished, "all jobs are over", 2 * LIMIT_S)
         texts = dict(self.server.run("SELECT id, text FROM document"))
         seen: dict[int, list[str]] = defaultdict(list)
         newest: dict[int, int] = defaultdict(int)

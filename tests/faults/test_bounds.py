@@ -412,7 +412,7 @@ def test_a_job_given_back_or_lost_goes_first_again(site: Site, on_retry: Any, ki
 
 def check_delays(server: Server, namespace: str, lines: Path, delays_ms: list[int], restarts: int) -> None:
     """Delayed jobs run when they are due, once, whatever is restarted meanwhile."""
-    both = WorkerAndProducer(server, server.url, namespace, lines)
+    both = WorkerAndProducer(server, server.url, namespace, lines, lease=30)
     last_s = max(delays_ms) / 1_000
 
     async def enqueue() -> None:
@@ -443,7 +443,7 @@ def check_delays(server: Server, namespace: str, lines: Path, delays_ms: list[in
     store.close_sync()
     facts = both.close()
     assert min(late_ms) >= 0, "never before it is due, by the server's clock"
-    assert max(late_ms) <= 5_000 + 2_000, "soon after, but for the restarts"
+    assert max(late_ms) <= 5_000 + 50_000, "soon after, but for the restarts"
     assert facts["twice"] == 0
     figures("T-delay", restarts=restarts, early=0, worst_late_ms=max(late_ms), **facts)
 

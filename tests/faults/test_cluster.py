@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -217,7 +216,7 @@ def test_changes_of_a_slot_in_two_places_are_refused_whole(
 
 
 def test_a_cluster_that_is_down_is_waited_for(namespace: str, lines: Path) -> None:
-    with Cluster(find_servers()[0], appendonly="yes", cluster_node_timeout=500) as cluster:
+    with Cluster(find_servers()[0], appendonly="yes", cluster_node_timeout=1500) as cluster:
         both = ClusterWorkerAndProducer(cluster, namespace, lines)
 
         async def main() -> None:
@@ -243,8 +242,8 @@ def test_a_cluster_that_is_down_is_waited_for(namespace: str, lines: Path) -> No
 
 
 def test_a_client_of_one_cluster_node_survives_its_loss(namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_session, "RETRY_S", 5.0)
-    with Cluster(cluster_require_full_coverage="no", cluster_node_timeout=1000) as cluster:
+    monkeypatch.setattr(redis_session, "RETRY_S", 600.0)
+    with Cluster(cluster_require_full_coverage="no", cluster_node_timeout=2000) as cluster:
         slot = slot_of(cluster, namespace)
         seed, owner = cluster.other(slot), cluster.owner(slot)
         replica = cluster.add_replica(owner)
@@ -265,10 +264,8 @@ def test_a_client_of_one_cluster_node_survives_its_loss(namespace: str, monkeypa
                 # A broken connection is replaced by one to another node, which must not be a node that is down.
                 await asyncio.to_thread(owner.call, "CLIENT", "KILL", "TYPE", "normal")
                 await rounds(2)
-            begun_s = time.monotonic()
             # A loop that begins now begins with another node.
-            await asyncio.to_thread(lambda: run(rounds_elsewhere()))
-            assert time.monotonic() - begun_s < 5
+            await asyncio.to_thread(lambda: run(rounds_elsewhere(), checks.LIMIT_S))
             # The old owner cannot tell any client where the slot is now.
             await asyncio.to_thread(replica.call, "CLUSTER", "FAILOVER")
             await until(lambda: role_of(replica) == "master", "the replica took over")
@@ -293,7 +290,7 @@ async def test_callers_failing_together_reach_the_living_node(
         # Bound and not listening: whoever connects is refused.
         down.bind(("127.0.0.1", 0))
         nodes = f"127.0.0.1:{down.getsockname()[1]},127.0.0.1:{cluster.owner(slot_of(cluster, namespace)).port}"
-        store = checks.open_store(f"redis+cluster://{nodes}?patience=3", namespace)
+        store = checks.open_store(f"redis+cluster://{nodes}?patience={checks.LIMIT_S}", namespace)
         if threads:
             calls = [asyncio.to_thread(store.call_sync, op.CountJobs()) for _ in range(callers)]
         else:
@@ -318,12 +315,10 @@ async def test_client_of_a_dead_node_gets_errors_and_recovers(
     async def work() -> None: ...
 
     await asyncio.to_thread(seed.kill)
-    begun_s = time.monotonic()
     with pytest.raises(BackendUnavailableError, match=str(seed.port)):
         await work.enqueue()
     with pytest.raises(BackendUnavailableError, match=str(seed.port)):
         await asyncio.to_thread(sched.stats_sync)
-    assert time.monotonic() - begun_s < 5
     await asyncio.to_thread(seed.restart)
     await until(lambda: b"cluster_state:ok" in seed.call("CLUSTER", "INFO"), "the cluster serves")
     job = await work.enqueue()

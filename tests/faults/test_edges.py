@@ -11,12 +11,11 @@ import pytest
 from queuehint import Dependency, JobSpec, JobState, Outcome, OutcomeKind, open_backend
 from queuehint import operations as op
 from tests.servers import new_namespace, shared_server
-from tests.support import thorough
+from tests.support import LIMIT_S, thorough
 
 ROUNDS = thorough(1000, quick=200)
 PARENTS = 3
 AT_ONCE = 100
-LIMIT_S = 60
 
 
 def end_parents(url: str, parent: int, barrier: Barrier) -> None:

@@ -174,7 +174,7 @@ def test_a_worker_with_few_rights_works_listens_and_answers(namespace: str, line
             await both.enqueue(10)
             handle = await both.near.work.using(id="awaited").enqueue()
             both.history.accepted.add("awaited")
-            assert await handle.result(timeout=10)
+            assert await handle.result(timeout=60)
             async with both.near.sched.exclusive(["p"]) as hold:
                 both.history.accepted.add(hold.id)
             await both.drained()
@@ -489,7 +489,7 @@ async def test_unreadable_spec_concerns_only_its_own_job(
     put_spec(redis_server, namespace, "bad", spec)
     async with sched.worker(concurrency=8):
         for job in jobs:
-            await job.result(timeout=10)
+            await job.result(timeout=60)
         # In the same exchange, or the next: it is not left until its lease ends.
         await checks.until(lambda: sched.backend.call_sync(op.CountJobs()).states[STARTED] == 0, "it is settled")
     reason = await bad.why()

@@ -21,10 +21,9 @@ from tests.folders import quick_folder
 from tests.postgres_servers import shared_postgres
 from tests.prefork import start
 from tests.servers import new_namespace
-from tests.support import lives, until_sync
+from tests.support import LIMIT_S, lives, until_sync
 
 ROOT = str(Path(__file__).parents[2])
-LIMIT_S = 60
 COUNT = 40_000_000
 """So many take about a second."""
 APP = """

@@ -23,10 +23,9 @@ from tests.folders import quick_folder
 from tests.postgres_servers import shared_postgres
 from tests.prefork import start
 from tests.servers import new_namespace
-from tests.support import until_sync
+from tests.support import LIMIT_S, until_sync
 
 PATHS, ROUNDS, WORKERS, KILLS = 25, 24, 3, 2
-LIMIT_S = 40
 KEPT_MS = 2_000
 """For how long a new leader keeps leases: as long as these are."""
 

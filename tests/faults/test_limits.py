@@ -64,8 +64,15 @@ def test_two_processes_never_exceed_a_limit_after_a_kill(redis_server: Server, n
     sched.close_sync()
 
 
-def test_idle_redis_worker_wakes_for_slots_tokens_and_changed_limits(redis_server: Server, namespace: str) -> None:
-    async def main() -> float:
+def test_idle_redis_worker_wakes_for_slots_tokens_and_changed_limits(
+    redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without being woken, each of five would wait for longer than this test may take.
+    for name in ("worker.listening.WAIT_CEILING_S", "backends.redis.backend.WAIT_CEILING_S"):
+        monkeypatch.setattr(f"queuehint.{name}", 600.0)
+    monkeypatch.setattr("queuehint.backends.redis.connections.link.WAIT_TIMEOUT_S", 900.0)
+
+    async def main() -> None:
         sched = Scheduler(redis_server.url, namespace=namespace)
         gates = [asyncio.Event() for _ in range(6)]
         begun: list[int] = []
@@ -77,10 +84,8 @@ def test_idle_redis_worker_wakes_for_slots_tokens_and_changed_limits(redis_serve
 
         await sched.limit(["a"], 1)
         await work.enqueue_many([(n,) for n in range(6)])
-        clock = asyncio.get_running_loop().time
         async with sched.worker(concurrency=2), sched.worker(concurrency=2):
             await checks.until(lambda: begun == [0], "one runs")
-            begun_s = clock()
             gates[0].set()
             await checks.until(lambda: len(begun) == 2, "the next has the slot")
             await sched.limit(["a"], 2)
@@ -90,15 +95,11 @@ def test_idle_redis_worker_wakes_for_slots_tokens_and_changed_limits(redis_serve
             for gate in gates:
                 gate.set()
             await checks.until(lambda: len(begun) == 6, "tokens come back")
-            took_s = clock() - begun_s
             await sched.drain(timeout=30)
         assert await sched.unlimit(["a"])
         await sched.close()
-        return took_s
 
-    took_s = run(main())
-    # Without being woken, each of five would wait for up to five seconds.
-    assert took_s < 4, took_s
+    run(main())
 
 
 def press(server: Server, namespace: str, most: int, jobs: int, *, batch: int) -> dict[str, float]:

@@ -16,6 +16,7 @@ import pytest
 
 from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
 from queuehint.backends.journal.lead.standing import Standby
+from queuehint.backends.postgres import store as store_module
 from queuehint.backends.postgres.address import parse_url
 from queuehint.backends.postgres.journal import connection as connection_module
 from queuehint.backends.postgres.journal import recent as recent_module
@@ -37,6 +38,7 @@ from tests.conftest import StartProxy
 from tests.postgres_servers import PostgresServer, until_waiting
 from tests.postgres_store import PUT, Place, header, open_place
 from tests.servers import until
+from tests.support import LIMIT_S
 
 pytestmark = pytest.mark.usefixtures("postgres_server")
 
@@ -150,13 +152,13 @@ def test_a_server_that_stays_down_is_an_error_in_time(own_place: Place, monkeypa
     for act in (lambda: journal.inbox(1), lambda: journal.put(0, [b"x"]), lead.renew, lambda: lead.announce("x")):
         with pytest.raises(BackendUnavailableError):
             act()
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < LIMIT_S
     lead._until_s = float("inf")
     assert not lead.may_answer()
     with pytest.raises(BackendUnavailableError):
         own_place.store().take_lead()
     own_place.server.restart()
-    monkeypatch.setattr(connection_module, "PATIENCE_S", 30)
+    monkeypatch.setattr(connection_module, "PATIENCE_S", LIMIT_S)
     lead.renew()
     journal.append(1, b"two")
     assert own_place.stored() == ["one", "two"]
@@ -170,6 +172,7 @@ def test_a_store_whose_server_is_away_is_closed_soon(
 ) -> None:
     """What is under way has its time no more, and there is no last snapshot; calls are told."""
     monkeypatch.setattr(connection_module, "HURRIED_S", 0.2)
+    monkeypatch.setattr(connection_module, "PATIENCE_S", 600)
     proxy = start_proxy(place.server.port)
     caller = place.caller(f"port={proxy.port}")
     caller.enqueue(job("a"))
@@ -190,14 +193,18 @@ def test_a_store_whose_server_is_away_is_closed_soon(
     began_s = time.monotonic()
     caller.store.close_sync()
     calling.join()
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < LIMIT_S
     [error] = failed
     assert isinstance(error, (BackendUnavailableError, OutcomeUnknownError))
     proxy.heal()
     assert place.caller().find("a") is not None
 
 
-def test_standby_ends_soon_while_its_server_is_away(place: Place, start_proxy: StartProxy) -> None:
+def test_standby_ends_soon_while_its_server_is_away(
+    place: Place, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (connection_module, store_module):
+        monkeypatch.setattr(module, "PATIENCE_S", 600)
     leader = place.caller()
     leader.store.adopt(list)  # it runs jobs, and keeps the lead
     leader.enqueue(job("a"))
@@ -215,7 +222,7 @@ def test_standby_ends_soon_while_its_server_is_away(place: Place, start_proxy: S
     stop.set()
     thread.join()
     store.close_sync()
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < LIMIT_S
 
 
 def test_a_reply_that_was_lost_is_looked_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,19 +276,18 @@ def test_statement_that_waits_too_long_is_canceled_without_changes(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lead, journal = place.open()
-    monkeypatch.setattr(session_module, "ANSWER_S", 0.1)
     blocker = place.connect()
     blocker.execute("SELECT FROM queuehint.leader FOR UPDATE")
-    began_s = time.monotonic()
     acts: tuple[Callable[[], None], ...] = (
         lambda: journal.append(0, b"no"),
         lead.renew,
         lambda: journal.put(0, [b"x"]),
     )
-    for act in acts:
-        with pytest.raises(BackendUnavailableError, match="cancel"):
-            act()
-    assert time.monotonic() - began_s < 3
+    with monkeypatch.context() as patch:
+        patch.setattr(session_module, "ANSWER_S", 0.1)
+        for act in acts:
+            with pytest.raises(BackendUnavailableError, match="cancel"):
+                act()
     blocker.rollback()
     journal.append(0, b"yes")
     lead.renew()
@@ -721,10 +727,8 @@ def test_missing_and_foreign_databases_have_distinct_errors(place: Place) -> Non
             Session(parse_url(closed))
         assert "secret" not in str(caught.value)
         taken.listen()
-        began_s = time.monotonic()
         with pytest.raises(BackendUnavailableError):
             Session(parse_url(closed + "?connect_timeout=2"))
-        assert time.monotonic() - began_s < 4
 
 
 def test_a_pooler_that_was_not_named_is_noticed(place: Place) -> None:

@@ -22,6 +22,7 @@ from queuehint.values.hint import Claim
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
 from tests.servers import new_namespace, shared_server
+from tests.support import LIMIT_S
 
 pytestmark = pytest.mark.redis
 
@@ -93,7 +94,7 @@ def kept(store: RedisBackend) -> int:
 
 def wait_for_less(store: RedisBackend, left: int) -> None:
     """Wait until another process has dropped records."""
-    end_s = time.monotonic() + 30
+    end_s = time.monotonic() + LIMIT_S
     while kept(store) == left:
         assert time.monotonic() < end_s, "nothing is dropped"
         time.sleep(0.001)

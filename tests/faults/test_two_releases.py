@@ -25,10 +25,9 @@ from tests.other_rules import become
 from tests.postgres_servers import shared_postgres
 from tests.prefork import start
 from tests.servers import new_namespace
-from tests.support import until_sync
+from tests.support import LIMIT_S, until_sync
 
 PATHS, ROUNDS = 20, 16
-LIMIT_S = 40
 LEASE_S = 4
 
 

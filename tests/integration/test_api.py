@@ -248,7 +248,7 @@ async def test_a_job_runs_and_gives_its_result() -> None:
     async with sched.worker():
         handle = await work.enqueue("doc", n=3)
         assert handle.created
-        assert await handle.result(timeout=10) == "doc3"
+        assert await handle.result(timeout=60) == "doc3"
         assert await handle.state() is FINISHED
 
 

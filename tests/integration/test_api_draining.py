@@ -95,7 +95,7 @@ async def test_drain_of_a_path_leaves_the_rest() -> None:
     other = await work.enqueue("other")
     handle = await work.enqueue("a")
     async with sched.worker():
-        await sched.drain(["a"], timeout=10)
+        await sched.drain(["a"], timeout=60)
         assert await handle.state() is FINISHED
         await gate.reached()
         assert await other.state() is STARTED
@@ -129,7 +129,7 @@ async def test_drains_at_once_each_end_with_their_own_jobs(local_url: str) -> No
 
     for doc in "abbbb":
         await work.enqueue(doc)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         # That of the first path runs the jobs, and leaves before those of the other have ended.
         await asyncio.gather(sched.drain(["a"]), sched.drain(["b"]), sched.drain())
     assert not sched._workers
@@ -155,7 +155,7 @@ async def test_drain_goes_on_without_a_worker_that_leaves() -> None:
         await gate.wait()
 
     await work.enqueue_many([()] * 3)
-    async with sched.worker(), asyncio.timeout(20):
+    async with sched.worker(), asyncio.timeout(60):
         draining = asyncio.create_task(sched.drain())
         await gate.reached()
         asyncio.get_running_loop().call_later(0.01, gate.open)
@@ -199,7 +199,7 @@ async def test_drain_waits_for_a_worker_that_is_about_to_begin() -> None:
     await make_job(sched).enqueue("a")
     working = asyncio.create_task(work())
     await turns()
-    draining = asyncio.create_task(sched.drain(run=False, timeout=20))
+    draining = asyncio.create_task(sched.drain(run=False, timeout=60))
     await turns()
     begins.set()
     await draining

@@ -31,9 +31,9 @@ from tests.commands import CliRunner
 from tests.folders import quick_folder
 from tests.prefork import start
 from tests.probes import ask, free_port, until
+from tests.support import LIMIT_S
 
 ROOT = str(Path(__file__).parents[2])
-LIMIT_S = 60
 APP = """
 from queuehint import Scheduler
 

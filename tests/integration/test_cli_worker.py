@@ -33,7 +33,7 @@ from tests.prefork import start
 from tests.probes import ask, free_port, until
 from tests.remote_memory import ROOT, serving
 from tests.servers import Server, find_servers
-from tests.support import until_sync
+from tests.support import LIMIT_S, until_sync
 from tests.worker_crash_points import POINTS
 
 pytestmark = [
@@ -43,7 +43,6 @@ pytestmark = [
 ]
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-LIMIT_S = 40.0
 EXIT_USAGE, EXIT_ABANDONED = 2, 3
 
 APP = """
@@ -86,8 +85,9 @@ def overrun() -> None:
     time.sleep(3600)
 
 @sched.job(timeout=0.2)
-def overrun_for(seconds: float) -> None:
-    time.sleep(seconds)
+def overrun_until(name: str) -> None:
+    while not Path(name).exists():
+        time.sleep(0.01)
 
 @sched.job
 def hold_gil(seconds: float) -> int:
@@ -251,9 +251,9 @@ class Deployment:
                 "hold_gil_on_loop": "seconds",
                 "pid": "n",
             }
-            names.update(block_loop="seconds", overrun_for="seconds", **dict.fromkeys(FORKING, "how"))
+            names.update(block_loop="seconds", overrun_until="name", **dict.fromkeys(FORKING, "how"))
             hints = {"edit": "['{doc}']", "wait": "['wait']", "wait_in_thread": "['wait']"}
-            timeout = 0.2 if task in {"overrun", "overrun_for", "hold_gil_too_long"} else None
+            timeout = 0.2 if task in {"overrun", "overrun_until", "hold_gil_too_long"} else None
             exec(
                 f"@sched.job(queue_hint={hints.get(task)}, timeout={timeout})\n"
                 f"def {task}({names.get(task, '')}): ...\n",
@@ -266,9 +266,9 @@ class Deployment:
         path = self.folder / "notes"
         return path.read_text().split("\n")[:-1] if path.exists() else []
 
-    def go(self) -> None:
+    def go(self, name: str = "go") -> None:
         """Let jobs that wait for the file end."""
-        (self.folder / "go").touch()
+        (self.folder / name).touch()
 
     def events(self) -> list[str]:
         """The events that worker processes have logged."""
@@ -400,7 +400,7 @@ def test_endless_thread_ends_with_its_process_after_two_signals(deployment: Depl
     assert finish(process) == EXIT_ABANDONED
     assert not (deployment.folder / "health").exists()
     # Its lease would last 30 seconds: the process that renewed it says at once that it is lost.
-    until(lambda: handle.state_sync() is QUEUED, 10)
+    until(lambda: handle.state_sync() is QUEUED)
     assert handle.record_sync().losses == 1
 
 
@@ -557,7 +557,7 @@ def test_jobs_of_a_stopped_process_pass_to_another_worker(deployment: Deployment
 
 
 def test_worker_with_a_dead_helper_gets_another_and_keeps_leases(deployment: Deployment) -> None:
-    process = deployment.worker("--lease=1")
+    process = deployment.worker("--lease=4")
     handle = deployment.enqueue("wait_in_thread", "first")
     until(deployment.notes)
 
@@ -577,7 +577,7 @@ def test_worker_with_a_dead_helper_gets_another_and_keeps_leases(deployment: Dep
             error.add_note(f"events: {deployment.events()}\n{listed(process)}")
             raise
         until(lambda count=count: deployment.events().count("renewal.restarted") >= count)  # type: ignore[misc]
-        time.sleep(1.5)
+        time.sleep(2.5)
     assert handle.state_sync() is STARTED
     deployment.go()
     assert handle.result_sync(LIMIT_S) == "first"
@@ -593,7 +593,7 @@ def test_jobs_of_a_killed_worker_pass_on_at_once(deployment: Deployment) -> None
     helpers = helpers_of(process)
     process.kill()
     process.wait()
-    until(lambda: handle.state_sync() is QUEUED, 10)
+    until(lambda: handle.state_sync() is QUEUED)
     record = handle.record_sync()
     assert (record.losses, record.attempts, record.errors[0].type) == (1, 0, "worker_lost")
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in helpers))
@@ -602,7 +602,7 @@ def test_jobs_of_a_killed_worker_pass_on_at_once(deployment: Deployment) -> None
 def test_jobs_of_a_killed_worker_without_helper_pass_on_later(
     deployment: Deployment,
 ) -> None:
-    process = deployment.worker("--lease=1")
+    process = deployment.worker("--lease=3")
     handle = deployment.enqueue("wait", "first")
     until(deployment.notes)
     os.kill(process.pid, signal.SIGSTOP)
@@ -611,7 +611,7 @@ def test_jobs_of_a_killed_worker_without_helper_pass_on_later(
     process.kill()
     process.wait()
     deployment.go()
-    other = deployment.worker("--lease=1")
+    other = deployment.worker()
     assert handle.result_sync(LIMIT_S) == "first"
     assert handle.record_sync().losses == 1
     other.send_signal(signal.SIGTERM)
@@ -638,14 +638,14 @@ def test_cut_off_worker_fences_itself_and_returns(
     sched = Scheduler(redis_server.url, namespace=namespace)
     deployment = Deployment(tmp_path, sched, {"QUEUEHINT_URL": proxy.url, "APP_NAMESPACE": namespace})
     try:
-        cut_off = deployment.worker("--lease=1")
+        cut_off = deployment.worker("--lease=3")
         handle = deployment.enqueue("wait", "first")
         until(deployment.notes)
         getattr(proxy, how)()
         if how == "refuse":
             proxy.rst()
         until(lambda: "job.fenced" in deployment.events())
-        other = deployment.worker("--lease=1", QUEUEHINT_URL=redis_server.url)
+        other = deployment.worker(QUEUEHINT_URL=redis_server.url)
         until(lambda: len(deployment.notes()) == 2)
         deployment.go()
         assert handle.result_sync(LIMIT_S) == "first"
@@ -673,18 +673,19 @@ def test_process_with_endless_code_releases_other_jobs_and_ends(deployment: Depl
     assert finish(process) == EXIT_ABANDONED
     record = other.record_sync()
     assert (record.state, record.losses, record.attempts) == (QUEUED, 0, 0)
-    until(lambda: stuck.state_sync() is QUEUED, 10)
+    until(lambda: stuck.state_sync() is QUEUED)
     assert stuck.record_sync().losses == 1
     assert {"job.overdue", "worker.gives_up"} <= set(deployment.events())
 
 
 def test_process_that_gives_up_exits_with_an_error(deployment: Deployment) -> None:
-    # It gives up after 3.2 s, the other one would be overdue after 6.2 s: in between the first one ends.
-    process = deployment.worker("--abandon-after=3")
+    # It gives up after 5.2 s, the other one would be overdue after 10.2 s: in between the first one ends.
+    process = deployment.worker("--abandon-after=5")
     beside = deployment.enqueue("wait_in_thread", "beside")
     until(deployment.notes)
-    overran = deployment.enqueue("overrun_for", 4)
+    overran = deployment.enqueue("overrun_until", "over")
     until(lambda: "worker.stopping" in deployment.events())
+    deployment.go("over")
     until(lambda: overran.record_sync().attempts and overran.state_sync() is QUEUED)
     deployment.go()
     assert finish(process) == EXIT_ABANDONED
@@ -697,7 +698,7 @@ def test_process_stuck_in_code_that_holds_the_gil_is_killed(deployment: Deployme
     process = deployment.worker("--abandon-after=1", "--lease=1")
     handle = deployment.enqueue("hold_gil_too_long")
     assert finish(process) == -signal.SIGKILL
-    until(lambda: handle.state_sync() is QUEUED, 10)
+    until(lambda: handle.state_sync() is QUEUED)
     assert handle.record_sync().losses == 1
 
 

@@ -69,7 +69,7 @@ def test_image_refuses_to_be_open_unless_told_so(tmp_path: Path, monkeypatch: py
 def status_of(port: str, path: str) -> int:
     """Return the status of an answer; 0 without one."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:

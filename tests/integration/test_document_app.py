@@ -20,6 +20,7 @@ from tests.postgres_servers import PostgresServer
 from tests.prefork import start
 from tests.probes import free_port, until
 from tests.servers import Server, new_namespace
+from tests.support import LIMIT_S
 
 # Not imported here: only the processes need them, and they take a second.
 MISSING = [name for name in ("fastapi", "uvicorn", "opentelemetry", "pydantic") if find_spec(name) is None]
@@ -48,7 +49,7 @@ class Browser:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._root + path, data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             with error:

@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -126,13 +125,11 @@ async def test_second_immediate_stop_ends_the_grace_time() -> None:
         await gate.wait()
 
     handle = await work.enqueue()
-    begun = time.monotonic()
-    async with sched.worker(grace=15) as worker:
+    async with sched.worker(grace=600) as worker:
         await gate.reached()
         worker.stop()
         await turns()
         worker.stop(at_once=True)
-    assert time.monotonic() - begun < 10
     assert await handle.state() is JobState.QUEUED
 
 
@@ -326,7 +323,7 @@ def test_remote_exclusive_renews_again_on_its_second_use(monkeypatch: pytest.Mon
             due_ms = clock.now_ms() + 5_000
             while memory(sched).engine.next_ms != due_ms:
                 renewed.clear()
-                assert renewed.wait(10)
+                assert renewed.wait(60)
         assert not held.lost
 
 
@@ -338,7 +335,7 @@ async def test_waiting_caller_does_due_work_without_workers() -> None:
 
     job = await work.enqueue()
     with pytest.raises(JobCanceledError, match="expired"):
-        await job.result(timeout=10)
+        await job.result(timeout=60)
     late = work.enqueue_sync()
     with pytest.raises(JobCanceledError, match="expired"):
         await asyncio.to_thread(late.result_sync, 10)
@@ -368,14 +365,14 @@ async def test_background_task_of_an_ended_handler_may_wait_for_jobs() -> None:
 
     async def later() -> int:
         await ended.wait()
-        return await (await other.enqueue()).result(timeout=10)
+        return await (await other.enqueue()).result(timeout=60)
 
     @sched.job
     async def work() -> None:
         left.append(asyncio.create_task(later()))
 
     async with sched.worker():
-        await (await work.enqueue()).result(timeout=10)
+        await (await work.enqueue()).result(timeout=60)
         ended.set()
         assert await left[0] == 7
 

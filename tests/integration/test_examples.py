@@ -517,7 +517,7 @@ async def test_edit_is_a_job_with_a_readable_result() -> None:
     async with served():
         status, reply = await request("POST", "/documents/doc1/sections/intro", {"insert": "Hello"})
         assert status == 202
-        assert await documents.sched.handle(reply["job"]).result(timeout=10) == 5
+        assert await documents.sched.handle(reply["job"]).result(timeout=60) == 5
         status, job = await request("GET", f"/jobs/{reply['job']}")
         assert (status, job["state"], job["result"], job["error"]) == (200, "FINISHED", 5, None)
         assert await request("GET", "/documents/doc1") == (
@@ -531,7 +531,7 @@ async def test_edits_of_a_section_are_in_order() -> None:
         for number in range(50):
             await request("POST", f"/documents/doc1/sections/{number % 2}", {"insert": f"{number} "})
         await request("POST", "/documents/doc1/sections/0", {"insert": "first ", "at": 0, "delete": 2})
-        await documents.sched.drain(["doc1"], timeout=10)
+        await documents.sched.drain(["doc1"], timeout=60)
         _, reply = await request("GET", "/documents/doc1")
         assert reply["sections"]["0"] == "first " + "".join(f"{number} " for number in range(2, 50, 2))
         assert reply["sections"]["1"] == "".join(f"{number} " for number in range(1, 50, 2))
@@ -554,9 +554,9 @@ async def test_snapshot_contains_exactly_the_earlier_edits() -> None:
         assert behind["state"] == "QUEUED"
         # Another document does not wait.
         _, other = await request("POST", "/documents/doc2/snapshot")
-        assert await documents.sched.handle(other["job"]).result(timeout=10) == ""
+        assert await documents.sched.handle(other["job"]).result(timeout=60) == ""
         await documents.sched.resume(["doc1"])
-        await documents.sched.drain(timeout=10)
+        await documents.sched.drain(timeout=60)
         _, done = await request("GET", f"/jobs/{snapshot['job']}")
         assert done["result"] == "a\n\nb\n\nc"
         _, reply = await request("GET", "/documents/doc1")
@@ -566,7 +566,7 @@ async def test_snapshot_contains_exactly_the_earlier_edits() -> None:
 async def test_document_names_may_contain_path_separators() -> None:
     async with served():
         await request("POST", "/documents/a%2Fb%3Ac/sections/%C3%9C", {"insert": "x"})
-        await documents.sched.drain(timeout=10)
+        await documents.sched.drain(timeout=60)
         assert await request("GET", "/documents/a%2Fb%3Ac") == (200, {"sections": {"Ü": "x"}, "snapshot": None})
 
 

@@ -30,10 +30,9 @@ from queuehint import (
 )
 from queuehint.operations import Tick
 from tests.servers import new_namespace, shared_server
+from tests.support import LIMIT_S
 
 pytestmark = pytest.mark.redis
-
-LIMIT_S = 30
 
 
 @asynccontextmanager

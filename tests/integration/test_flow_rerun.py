@@ -90,7 +90,7 @@ class Import:
         return (await self.flow.stats()).unfinished == 0
 
     async def result(self) -> Any:
-        return await (await self.flow.job("send")).result(timeout=20)
+        return await (await self.flow.job("send")).result(timeout=60)
 
 
 async def test_summary_reruns_after_its_failed_inputs_are_redriven(sched: Scheduler) -> None:
@@ -101,7 +101,7 @@ async def test_summary_reruns_after_its_failed_inputs_are_redriven(sched: Schedu
         it.bad.clear()
         assert await it.flow.redrive() == 1
         assert await it.flow.rerun("sum") == 2
-        assert await it.flow.result(timeout=20) == {"send": 3}
+        assert await it.flow.result(timeout=60) == {"send": 3}
         assert await it.flow.state() is FlowState.FINISHED
     assert it.ran == {"check": 1, "load 0": 1, "load 1": 1, "load 2": 2, "sum": 2, "send": 2}
     record = await (await it.flow.job("sum")).record()
@@ -115,7 +115,7 @@ async def test_a_job_runs_again_with_all_that_follows_from_it(sched: Scheduler) 
         it.bad.clear()
         it.factor = 10
         assert await it.flow.rerun("check") == 6
-        assert await it.flow.result(timeout=20) == {"send": 30}
+        assert await it.flow.result(timeout=60) == {"send": 30}
     assert set(it.ran.values()) == {2}
     with pytest.raises(FlowNotFoundError):
         await sched.get_flow("nobody").rerun("check")
@@ -136,9 +136,9 @@ async def test_rerun_without_downstream_leaves_dependents(sched: Scheduler) -> N
 def test_code_without_a_loop_runs_jobs_again_too(sched: Scheduler) -> None:
     it = Import(sched)
     with sched.worker_sync():
-        it.flow.result_sync(timeout=20)
+        it.flow.result_sync(timeout=60)
         assert it.flow.rerun_sync("send") == 1
-        it.flow.result_sync(timeout=20)
+        it.flow.result_sync(timeout=60)
     assert it.ran["send"] == 2
 
 
@@ -180,7 +180,7 @@ async def test_dependent_of_a_rerun_dead_job_keeps_waiting(sched: Scheduler) -> 
         assert await flow.state() is FlowState.STUCK
         fails.clear()
         assert await flow.rerun("head") == 2
-        assert await end.result(timeout=20) == 5
+        assert await end.result(timeout=60) == 5
 
 
 async def _is(handle: Any, state: JobState) -> bool:
@@ -221,7 +221,7 @@ async def test_a_part_runs_again_while_the_join_waits(sched: Scheduler) -> None:
     assert await it.flow.rerun("load-2") == 1
     assert (await (await it.flow.job("sum")).record()).open_dependencies == 2
     async with sched.worker():
-        assert await it.flow.result(timeout=20) == {"send": 6}
+        assert await it.flow.result(timeout=60) == {"send": 6}
     assert [it.ran[f"load {row}"] for row in range(4)] == [1, 2, 1, 2]
     assert (it.ran["sum"], it.ran["send"]) == (2, 2)
 
@@ -242,9 +242,9 @@ async def test_rerun_parent_finds_its_children_unchanged(sched: Scheduler) -> No
     async with sched.flow("f") as flow:
         flow.add(parent)
     async with sched.worker():
-        assert await flow.result(timeout=20) == {"parent": 3}
+        assert await flow.result(timeout=60) == {"parent": 3}
         assert await flow.rerun("parent") == 1
-        assert await flow.result(timeout=20) == {"parent": 0}
+        assert await flow.result(timeout=60) == {"parent": 0}
     assert ran == {"parent": 2, "child": 3}
 
 

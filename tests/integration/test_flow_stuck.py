@@ -215,7 +215,7 @@ async def test_flow_is_stuck_through_jobs_of_elsewhere(shop: Shop) -> None:
         assert (await flow.stats()).held_by == (dead.id,)
         assert await flow.state() is FlowState.STUCK
         assert await shop.sched.dead.discard([dead.id]) == 1
-        await flow.result(timeout=20)
+        await flow.result(timeout=60)
     assert await flow.state() is FlowState.FINISHED
 
 
@@ -270,7 +270,7 @@ async def test_dead_parent_is_named_once_its_child_is_not(shop: Shop) -> None:
             await until(partial(_is, dead, FINISHED))
             assert (await flow.stats()).held_by == (behind.id,)
         assert await shop.sched.dead.redrive([above.id]) == 1
-        await flow.result(timeout=20)
+        await flow.result(timeout=60)
     assert await flow.state() is FlowState.FINISHED
 
 
@@ -343,7 +343,7 @@ async def _check_at_rest(world: World) -> None:
         await shop.sched.submit([spec])
     async with shop.sched.worker(pools=["default"]):
         with contextlib.suppress(DrainStalledError):
-            await shop.sched.drain(timeout=20)
+            await shop.sched.drain(timeout=60)
     left = [record.id for record in shop.sched.records.iterate_sync() if not record.state.is_over]
     reasons = {job_id: (await shop.sched.handle(job_id).why()) for job_id in left}
     flow = shop.sched.get_flow("f")

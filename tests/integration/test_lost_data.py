@@ -77,12 +77,12 @@ async def test_worker_stores_declarations_again_after_grants_of_another_epoch(
     plain = declared(sched)
     async with sched.worker():
         await until(lambda: has_all(sched))
-        await (await plain.enqueue()).result(timeout=10)
+        await (await plain.enqueue()).result(timeout=60)
         for epoch_s in (EPOCH_S * 9, EPOCH_S):
             await until(lambda: is_idle(sched))
             lose(sched, epoch_s)
             assert not await has_all(sched)
-            await (await plain.enqueue()).result(timeout=10)
+            await (await plain.enqueue()).result(timeout=60)
             await until(lambda: has_all(sched))
         await turns()
     assert events(caplog) == ["schedule.restored"] * 2
@@ -115,7 +115,7 @@ async def test_worker_on_redis_stores_declarations_again_after_a_flush(
             await until(lambda: has_all(sched))
             server.call("FLUSHALL")
             assert not await has_all(sched)
-            await (await plain.enqueue()).result(timeout=10)
+            await (await plain.enqueue()).result(timeout=60)
             await until(lambda: has_all(sched))
 
 
@@ -124,10 +124,10 @@ async def test_two_workers_store_lost_declarations_once(caplog: pytest.LogCaptur
     plain = declared(sched)
     async with sched.worker(1), sched.worker(1):
         await until(lambda: has_all(sched))
-        await (await plain.enqueue()).result(timeout=10)
+        await (await plain.enqueue()).result(timeout=60)
         lose(sched, EPOCH_S * 9)
         for _ in range(4):
-            await (await plain.enqueue()).result(timeout=10)
+            await (await plain.enqueue()).result(timeout=60)
         await until(lambda: has_all(sched))
         assert len(await sched.schedules.list()) == 1
     assert events(caplog) == ["schedule.restored"]
@@ -204,7 +204,7 @@ async def test_limits_of_a_setup_hold_for_the_first_grants() -> None:
         await turns()
         assert gate.entered == [0]
         gate.open()
-        await sched.drain(timeout=20)
+        await sched.drain(timeout=60)
 
 
 async def test_nothing_is_claimed_before_a_setup_has_reached_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ async def test_nothing_is_claimed_before_a_setup_has_reached_the_store(monkeypat
     await until(lambda: len(did) > 20)
     assert {*did} == {"setup"}
     is_there.set()
-    await job.result(timeout=20)
+    await job.result(timeout=60)
     await turns()
     worker.stop()
     await task
@@ -249,7 +249,7 @@ async def test_a_worker_stops_while_its_first_setup_hangs() -> None:
     task = asyncio.create_task(worker.run())
     await begun.wait()
     worker.stop()
-    await asyncio.wait_for(task, 20)
+    await asyncio.wait_for(task, 60)
 
 
 async def test_setup_of_the_same_name_replaces_the_one_before() -> None:

@@ -21,7 +21,8 @@ from queuehint.backends.base import BackendOptions, Interest
 from queuehint.backends.memory import ENQUEUED_AT_ONCE, MemoryBackend
 from queuehint.testing.driver import job
 from queuehint.values.outcome import Outcome, OutcomeKind
-from tests.schedulers import LIMIT_S, in_thread, memory, scheduler, turns, until
+from tests.schedulers import in_thread, memory, scheduler, turns, until
+from tests.support import LIMIT_S
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -15,8 +15,7 @@ from queuehint.client import stuck
 from queuehint.operations import Tick
 from queuehint.testing import drain, drain_sync
 from tests.schedulers import memory, scheduler, turns, until
-
-LIMIT_S = 20
+from tests.support import LIMIT_S
 
 
 def jobs(sched: Scheduler) -> Any:

@@ -28,9 +28,9 @@ from queuehint.worker import attempts as attempts_module
 from queuehint.worker import listening as listening_module
 from tests.manual_jobs import on
 from tests.schedulers import Gate, until
+from tests.support import LIMIT_S
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-LIMIT_S = 60
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
@@ -61,7 +61,7 @@ def test_running_job_shows_its_partial_result(url: str, is_async: bool) -> None:
 
             await until(is_shown)
             gate.open()
-            assert await job.result(timeout=10) == expected
+            assert await job.result(timeout=60) == expected
 
     on(url, main)
 
@@ -80,7 +80,7 @@ def test_returned_value_is_merged_over_the_partial_result(url: str, returned: An
 
         async with sched.worker():
             job = await work.enqueue()
-            assert await job.result(timeout=10) == expected
+            assert await job.result(timeout=60) == expected
 
     on(url, main)
 
@@ -101,7 +101,7 @@ def test_next_attempt_resumes_from_the_partial_result(url: str, returned: Any, e
 
         async with sched.worker():
             job = await work.enqueue()
-            assert await job.result(timeout=10) == expected
+            assert await job.result(timeout=60) == expected
         assert seen == [None, {"a": 1, "b": 1}]
 
     on(url, main)
@@ -129,7 +129,7 @@ def test_running_attempt_shows_the_merged_partial_result(url: str) -> None:
 
             await until(is_shown)
             gate.open()
-            assert await job.result(timeout=10) == expected
+            assert await job.result(timeout=60) == expected
 
     on(url, main)
 
@@ -145,8 +145,8 @@ def test_attempt_without_return_value_keeps_the_partial_result(url: str) -> None
 
         async with sched.worker():
             kept, replaced = await work.enqueue(None), await work.enqueue({"b": 2})
-            assert await kept.result(timeout=10) == {"a": 1}
-            assert await replaced.result(timeout=10) == {"b": 2}
+            assert await kept.result(timeout=60) == {"a": 1}
+            assert await replaced.result(timeout=60) == {"b": 2}
 
     on(url, main)
 
@@ -160,7 +160,7 @@ def test_a_job_that_fails_keeps_no_interim_result(url: str) -> None:
 
         async with sched.worker():
             job = await work.enqueue()
-            await sched.drain(timeout=10)
+            await sched.drain(timeout=60)
             record = await job.record()
             assert (record.state, record.result) == (FAILED, None)
 
@@ -182,7 +182,7 @@ def test_malformed_partial_result_is_refused_at_the_call() -> None:
 
         async with sched.worker():
             job = await work.enqueue()
-            assert await job.result(timeout=10) == "done"
+            assert await job.result(timeout=60) == "done"
         assert refused == [PayloadError, PayloadError, InvalidJobTypeError, PayloadError]
 
     on("memory://", main)
@@ -204,7 +204,7 @@ def test_threads_of_a_handler_may_all_store(url: str) -> None:
 
         async with sched.worker():
             job = await work.enqueue()
-            assert await job.result(timeout=10) == {f"{who}.{n}": n for who in range(8) for n in range(20)}  # type: ignore[func-returns-value]
+            assert await job.result(timeout=60) == {f"{who}.{n}": n for who in range(8) for n in range(20)}  # type: ignore[func-returns-value]
 
     on(url, main)
 
@@ -295,7 +295,7 @@ def test_oversized_merged_partial_result_fails_the_job(url: str) -> None:
 
         async with sched.worker():
             job = await work.enqueue()
-            await sched.drain(timeout=15)
+            await sched.drain(timeout=60)
             record = await job.record()
         assert (record.state, record.result, record.attempts) == (FAILED, None, 2)
         assert record.errors[-1].type == "queuehint.errors.PayloadError"
@@ -337,7 +337,7 @@ def test_children_are_awaited_with_the_partial_result(url: str) -> None:
 
         async with sched.worker():
             jobs = [await parent.enqueue(result) for result in (None, {"b": 2}, 5)]
-            assert [await job.result(timeout=10) for job in jobs] == [{"a": 1}, {"a": 1, "b": 2}, 5]
+            assert [await job.result(timeout=60) for job in jobs] == [{"a": 1}, {"a": 1, "b": 2}, 5]
 
     on(url, main)
 
@@ -363,7 +363,7 @@ def test_custom_codec_encodes_and_decodes_the_partial_result(url: str) -> None:
 
         async with sched.worker():
             job = await work.enqueue()
-            assert await job.result(timeout=10) == {"1": 1, "2": 2, "3": 3, "last": True}
+            assert await job.result(timeout=60) == {"1": 1, "2": 2, "3": 3, "last": True}
         record = await job.record()
         assert record.result is not None
         assert record.result.startswith(b"}}")

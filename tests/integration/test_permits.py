@@ -34,8 +34,7 @@ from queuehint import (
 from queuehint.cli.inspect import places
 from queuehint.values.ids import new_id
 from tests.schedulers import memory, scheduler, until
-
-LIMIT_S = 20
+from tests.support import LIMIT_S
 
 
 async def counted(sched: Scheduler) -> int | None:
@@ -366,7 +365,7 @@ async def test_a_handler_that_has_lost_its_job_gets_none() -> None:
 HOLDER = """
 import sys, time
 from queuehint import Scheduler
-sched = Scheduler(sys.argv[1], lease=1)
+sched = Scheduler(sys.argv[1], lease=2)
 with sched.permit_sync(["pdf"]):
     print("held", flush=True)
     time.sleep(600)
@@ -375,14 +374,14 @@ with sched.permit_sync(["pdf"]):
 
 @in_other_processes
 async def test_permit_of_a_killed_holder_returns_with_its_lease(url: str) -> None:
-    async with Scheduler(url, lease=1) as sched:
+    async with Scheduler(url, lease=2) as sched:
         await sched.limit(["pdf"], 1)
         holder = await asyncio.create_subprocess_exec(sys.executable, "-c", HOLDER, url, stdout=asyncio.subprocess.PIPE)
         assert holder.stdout is not None
         assert await holder.stdout.readline() == b"held\n"
         # It is renewed for longer than its lease.
         with pytest.raises(ResultTimeoutError):
-            async with sched.permit(["pdf"], timeout=1.5):
+            async with sched.permit(["pdf"], timeout=2.5):
                 pass
         holder.kill()
         await holder.wait()

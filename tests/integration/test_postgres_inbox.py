@@ -257,7 +257,7 @@ def test_writers_are_followed_while_the_leader_changes(place: Place) -> None:
 
 
 def in_time(call: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(call, 10))
+    return asyncio.run(asyncio.wait_for(call, 60))
 
 
 @pytest.mark.parametrize("asks", ["a question", "a change", "nothing"])

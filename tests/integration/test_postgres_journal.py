@@ -445,9 +445,7 @@ def test_long_transaction_beside_a_stream_rereads_no_row(place: Place) -> None:
     scans = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'inbox'"
     journal.close()  # a session reports what it has read when it ends
     place.run("SELECT pg_stat_clear_snapshot()")
-    deadline = time.monotonic() + 5
-    while not place.run(count)[0][0] and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until_sync(lambda: place.run(count)[0][0], "the server has counted")
     [(entries,)] = place.run(count)
     assert 200 <= entries < 800  # all of the index each time: 4 100
     assert place.run(scans)[0][0] <= 2

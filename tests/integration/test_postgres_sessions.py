@@ -17,6 +17,7 @@ from queuehint.backends.postgres.sessions.failures import LostError, RefusedErro
 from queuehint.backends.postgres.sessions.session import Session, integer, statement, text
 from queuehint.errors import BackendUnavailableError, CorruptStateError
 from tests.postgres_store import Place, header
+from tests.support import until_sync
 
 ECHO = statement(
     "echo", "SELECT $1::bytea, $2::bigint, $3::text, $4::bigint[]::text, cardinality($5::bytea[]), $6::boolean"
@@ -59,11 +60,9 @@ def test_a_server_that_takes_nothing_in_is_left(place: Place, monkeypatch: pytes
     monkeypatch.setattr(session_module, "ANSWER_S", 0.2)
     place.server.pause([session.pid])
     try:
-        began_s = time.monotonic()
         with pytest.raises(LostError, match="takes nothing in") as caught:
             session._send_unnamed(ECHO, b"x" * (24 << 20))
         assert caught.value.is_sent
-        assert time.monotonic() - began_s < 3
     finally:
         place.server.resume([session.pid])
 
@@ -102,10 +101,7 @@ def test_a_session_whose_first_statement_fails_is_closed(place: Place, monkeypat
     with pytest.raises(BackendUnavailableError, match="division by zero"):
         Session(place.address())
     sessions = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'queuehint' AND datname = current_database()"
-    end_s = time.monotonic() + 5
-    while place.run(sessions) and time.monotonic() < end_s:
-        time.sleep(0.01)
-    assert place.run(sessions) == []
+    until_sync(lambda: place.run(sessions) == [], "it has ended")
 
 
 def test_tables_whose_layout_has_no_row_are_not_used(place: Place) -> None:

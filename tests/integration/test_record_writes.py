@@ -25,10 +25,9 @@ from queuehint import (
 from queuehint.values.outcome import OutcomeKind
 from queuehint.values.record import LOG_LINE_BYTES_MAX, LOG_LINES_MAX
 from tests.manual_jobs import FEW, MANY, ids, on, settle, spec, write_lines
-from tests.support import thorough
+from tests.support import LIMIT_S, thorough
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
-LIMIT_S = 60
 ROOT = Path(__file__).parents[2]
 
 
@@ -191,7 +190,7 @@ def test_an_export_is_a_line_for_each_record_that_fits(url: str, tmp_path: Path)
         async with sched.worker():
             for n in range(3):
                 await work.using(id=f"j{n}", user="ann" if n else "ben").enqueue(f"d{n}")
-            await sched.drain(timeout=10)
+            await sched.drain(timeout=60)
         text = io.StringIO()
         assert await sched.records.export(text, user="ann", newest_first=True) == 2
         lines = [json.loads(line) for line in text.getvalue().splitlines()]

@@ -29,6 +29,7 @@ from queuehint.worker import listening
 from tests.proxy import Proxy
 from tests.schedulers import until
 from tests.servers import Server
+from tests.support import LIMIT_S
 
 INTEREST = Interest(pools=("default",), worker="w")
 
@@ -194,10 +195,10 @@ async def test_job_granted_to_a_vanished_idle_machine_never_fails(redis_server: 
         await producer.backend.call(
             op.Enqueue((JobSpec(id="a", task="t", policy=Policy(max_losses=1, max_attempts=1)),))
         )
-        assert await producer.state("a") == (JobState.STARTED, 1)
+        await until(lambda: not producer.is_blocked)
         proxy.refuse()
         proxy.rst()
-        await asyncio.sleep(0.12)
+        await asyncio.sleep(0.12)  # its lease is over
         await producer.backend.call(op.Tick())
         assert await producer.state("a") == (JobState.QUEUED, 0)
         waiting.cancel()
@@ -216,20 +217,22 @@ async def test_unanswered_claim_is_continued_by_the_same_operation(
 ) -> None:
     producer = Claims(redis_server, namespace)
     with Proxy(redis_server.port) as proxy:
-        claims = Claims(redis_server, namespace, f"{proxy.url}?patience=0.2")
+        claims = Claims(redis_server, namespace, proxy.url)
         await claims.check()
         operation = claim()
         waiting = await claims.begin(operation=operation)
         proxy.hold()
         await producer.enqueue("a", "b")
-        proxy.refuse()
-        proxy.rst()
-        with pytest.raises(OutcomeUnknownError):
-            await waiting
-        with monkeypatch.context() as patch, pytest.raises(OutcomeUnknownError):
-            # It may have been granted jobs, as long as there is no answer.
+        with monkeypatch.context() as patch:
+            patch.setattr(sessions, "RETRY_S", 0.2)
+            proxy.refuse()
+            proxy.rst()
+            with pytest.raises(OutcomeUnknownError):
+                await waiting
             patch.setattr(AsyncLink, "ask", never_sent)
-            await claims.backend.call(operation)
+            with pytest.raises(OutcomeUnknownError):
+                # It may have been granted jobs, as long as there is no answer.
+                await claims.backend.call(operation)
         proxy.heal()
         (grant,) = (await claims.backend.call(operation)).grants
         assert grant.spec.id == "a"
@@ -306,7 +309,7 @@ async def test_idle_worker_runs_a_job_without_a_separate_call(redis_server: Serv
         await until(lambda: bool(client.info("clients")["blocked_clients"]))
         backend.call = listen  # type: ignore[method-assign]
         await work.enqueue()
-        await asyncio.wait_for(ran.wait(), 10)
+        await asyncio.wait_for(ran.wait(), LIMIT_S)
     assert claimed == []
     await sched.close()
 
@@ -336,7 +339,7 @@ async def test_repeated_claim_is_withdrawn_when_its_caller_is_canceled(redis_ser
         assert await producer.state("a") == (JobState.STARTED, 1)
         proxy.refuse()
         proxy.rst()
-        await asyncio.sleep(0.1)  # the claim, whose reply is lost, is tried again
+        await until(lambda: bool(proxy.refused))  # the claim, whose reply is lost, is tried again
         proxy.heal()
         waiting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -432,7 +435,7 @@ async def test_worker_stopped_during_silence_releases_its_grant(
         holding.worker.stop()
         await asyncio.sleep(0.3)
         proxy.heal()
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, LIMIT_S)
         assert not holding.ran.is_set()
         assert await holding.producer.state("a") == (JobState.QUEUED, 0)
         await holding.close()
@@ -481,8 +484,8 @@ async def test_any_answer_to_a_repeated_claim_runs_its_grant(
             proxy.heal()
             await until(lambda: bool(refused))
             await asyncio.sleep(0.01)
-        await asyncio.wait_for(holding.ran.wait(), 10)
+        await asyncio.wait_for(holding.ran.wait(), LIMIT_S)
         holding.worker.stop()
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, LIMIT_S)
         assert await holding.producer.state("a") == (JobState.FINISHED, 1)
         await holding.close()

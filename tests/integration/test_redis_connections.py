@@ -115,6 +115,7 @@ async def test_half_open_connection_delays_only_its_own_calls(
     redis_server: Server, start_proxy: StartProxy, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipelines, "SILENT_S", 0.05)
+    monkeypatch.setattr(links, "TIMEOUT_S", 2 * checks.LIMIT_S)
     proxy = start_proxy(redis_server)
     backend = open_backend(proxy.url, namespace)
     await backend.call(Draw(1))

@@ -34,7 +34,7 @@ from tests.conftest import StartProxy, StartServer
 from tests.faults import checks
 from tests.proxy import Proxy
 from tests.servers import Certificate, Server, find_servers, make_certificate
-from tests.support import until_sync
+from tests.support import LIMIT_S, until_sync
 
 pytestmark = pytest.mark.redis
 
@@ -59,9 +59,16 @@ def certificate(tmp_path: Path) -> Certificate:
     return make_certificate(tmp_path)
 
 
-def connect(where: Any, timeout_s: float = 5.0, **options: Any) -> Line:
+def connect(where: Any, timeout_s: float = LIMIT_S, **options: Any) -> Line:
     line = Line(timeout_s)
-    line.connect(Endpoint("127.0.0.1", where.port, **options), 1.0, 0)
+    line.connect(Endpoint("127.0.0.1", where.port, **options), LIMIT_S, 0)
+    return line
+
+
+def hurry(line: Line, timeout_s: float) -> Line:
+    """Have a line wait for no more than so long from now on, when it has been greeted."""
+    assert line._socket is not None
+    line._socket.settimeout(timeout_s)
     return line
 
 
@@ -148,8 +155,9 @@ class Interrupt(BaseException):
 def signals(each_s: float, then: Callable[[], None]) -> Iterator[None]:
     """Have a signal handled each so often; that of the time limit of tests waits meanwhile."""
     before = signal.signal(signal.SIGALRM, lambda *_: then())
-    limit = signal.setitimer(signal.ITIMER_REAL, each_s, each_s)
+    limit = signal.setitimer(signal.ITIMER_REAL, 0)
     try:
+        signal.setitimer(signal.ITIMER_REAL, each_s, each_s)
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -157,8 +165,22 @@ def signals(each_s: float, then: Callable[[], None]) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, *limit)
 
 
-def interrupt() -> None:
-    raise Interrupt
+def interrupting(is_time: Callable[[], object]) -> Callable[[], None]:
+    """Return what interrupts, from when it is time on."""
+
+    def interrupt() -> None:
+        if is_time():
+            raise Interrupt
+
+    return interrupt
+
+
+def is_in(function: Callable[..., Any]) -> bool:
+    """Return whether this thread is in a function of Python."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code is not function.__code__:
+        frame = frame.f_back
+    return frame.f_code is function.__code__
 
 
 # --- one line --------------------------------------------------------------------------------------------------------
@@ -209,7 +231,9 @@ def test_a_refusal_is_a_reply_and_the_connection_stays(proxy: Proxy) -> None:
 def test_connection_with_a_partial_reply_is_unusable(
     start_peer: StartPeer, reply: bytes, cause: type[Exception]
 ) -> None:
-    line = connect(start_peer(lambda _: reply), timeout_s=0.2)
+    line = connect(start_peer(lambda _: reply))
+    if cause is driver.TimeoutError:
+        hurry(line, 0.2)
     with pytest.raises(Unanswered) as failure:
         line.ask(("ECHO", "a"))
     assert isinstance(failure.value.__cause__, cause)
@@ -306,10 +330,10 @@ def test_nothing_of_a_request_was_sent_while_the_greeting_fails(start_peer: Star
 
 
 def test_nobody_answers_where_there_is_no_server(tmp_path: Path) -> None:
-    line = Line(1.0)
+    line = Line(LIMIT_S)
     for path, where in ((str(tmp_path / "none.sock"), "none.sock"), (None, "127.0.0.1:1")):
         with pytest.raises(NotSent) as failure:
-            line.connect(Endpoint("127.0.0.1", 1, path=path), 1.0, 0)
+            line.connect(Endpoint("127.0.0.1", 1, path=path), LIMIT_S, 0)
         assert where in str(failure.value.__cause__)
 
 
@@ -358,10 +382,8 @@ def test_a_server_with_the_certificate_of_another_is_told_nothing(
 
 
 def test_a_server_that_does_not_shake_hands_is_given_up(start_peer: StartPeer) -> None:
-    peer, begun_s = start_peer(lambda _: b""), time.monotonic()
     with pytest.raises(NotSent):
-        connect(peer, timeout_s=0.3, tls=read_tls({"ssl_cert_reqs": "none"}))
-    assert time.monotonic() - begun_s < 3
+        connect(start_peer(lambda _: b""), timeout_s=0.3, tls=read_tls({"ssl_cert_reqs": "none"}))
 
 
 def test_ended_tls_connection_sends_nothing_in_the_clear(
@@ -386,12 +408,11 @@ def test_ended_tls_connection_sends_nothing_in_the_clear(
 def test_signal_during_a_read_leaves_its_reply_to_nobody(proxy: Proxy) -> None:
     link = open_link(proxy.url)
     assert echo(link, "before") == "before"
-    proxy.delay(100)
-    with pytest.raises(Interrupt), signals(0.05, interrupt):
+    line = _only(link)
+    proxy.hold()
+    with pytest.raises(Interrupt), signals(0.05, interrupting(lambda: not line.is_ready)):
         echo(link, "interrupted")
-    assert not _only(link).is_ready
     proxy.heal()
-    time.sleep(0.2)
     assert echo(link, "after") == "after"
     assert proxy.accepted == 2
     link.close()
@@ -407,13 +428,13 @@ def test_signals_at_any_moment_lose_no_reply_and_no_place(
     # A signal may also raise while a connection is thrown away; that of pytest is itself no place for signals.
     monkeypatch.setattr(sys, "unraisablehook", bool)
     chance, raised, left = random.Random(1), 0, 0
-    link = open_link(f"{redis_server.url}?patience=5")
+    link = open_link(f"{redis_server.url}?patience={LIMIT_S}")
     held = [link._enter()]
 
     def raise_twice() -> None:
         nonlocal left, raised
         left -= 1
-        if left >= 0:
+        if left >= 0 and is_in(echo):
             raised += 1
             raise Interrupt
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -421,19 +442,14 @@ def test_signals_at_any_moment_lose_no_reply_and_no_place(
     def ask(word: str) -> str | None:
         """Ask, interrupted once or twice at any moment."""
         nonlocal left
+        left = chance.randrange(3)
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 2e-4), chance.uniform(1e-4, 3e-4))
         try:
-            try:
-                left = chance.randrange(3)
-                signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 2e-4), chance.uniform(1e-4, 3e-4))
-                said = echo(link, word)
-                left = 0
-                return said
-            except Interrupt:
-                return None
+            return echo(link, word)
         except Interrupt:
             return None
 
-    with signals(60, raise_twice):
+    with signals(LIMIT_S, raise_twice):
         for number in range(600):
             if number % 3 == 0 and held:
                 link._give_back(held.pop())
@@ -456,13 +472,14 @@ def test_signals_at_any_moment_lose_no_reply_and_no_place(
 
 
 def test_a_deadline_holds_whatever_signals_come(proxy: Proxy) -> None:
-    line, came = connect(proxy, timeout_s=0.5), []
+    line, came = hurry(connect(proxy), 0.5), []
     proxy.blackhole()
     begun_s = time.monotonic()
+    # With signals that come sooner than that it would not end, if each gave it all the time anew.
     with signals(0.1, lambda: came.append(1)), pytest.raises(Unanswered):
         line.ask(("ECHO", "a"))
-    assert 0.4 < time.monotonic() - begun_s < 20
-    assert len(came) >= 3
+    assert time.monotonic() - begun_s > 0.4
+    assert came
     line.close()
 
 
@@ -493,9 +510,11 @@ def test_interrupted_line_is_closed_and_frees_its_slot(proxy: Proxy, monkeypatch
 FORKS = """
 import os, sys, threading
 from queuehint.backends.redis.address import parse_url
+from queuehint.backends.redis.connections import link as links
 from queuehint.backends.redis.connections.sync_link import SyncLink
 from queuehint.backends.redis.transport import Send
 
+links.TIMEOUT_S = 300.0
 link = SyncLink(parse_url(sys.argv[1]))
 
 def echo_in_threads():
@@ -510,7 +529,7 @@ def echo_in_threads():
 def ids():
     return {line.ask(("CLIENT", "ID")) for line in list(link._idle)}
 
-waiting = threading.Thread(target=lambda: print(link.ask(Send(("BLPOP", "lines:forks", "20")))[1].decode()))
+waiting = threading.Thread(target=lambda: print(link.ask(Send(("BLPOP", "lines:forks", "240")))[1].decode()))
 waiting.start()
 while len(link._lines) < 4: echo_in_threads()
 lock, before, children = link._lock, ids(), []
@@ -548,7 +567,7 @@ def test_a_fork_uses_and_ends_no_connection_of_its_parent(proxy: Proxy) -> None:
         [sys.executable, "-W", "ignore", "-c", FORKS, proxy.url],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=2 * LIMIT_S,
         cwd=ROOT,
         check=False,
     )
@@ -639,7 +658,9 @@ def test_threads_have_their_own_replies_whatever_happens_on_the_way(
     for each in threads:
         each.start()
     chance = random.Random(2)
-    for _ in range(60):
+    turn = 0
+    while turn < 60 or failed[0] <= 8:
+        turn += 1
         chance.choice(
             (
                 proxy.rst,
@@ -662,7 +683,6 @@ def test_threads_have_their_own_replies_whatever_happens_on_the_way(
         each.join(checks.LIMIT_S)
     assert not problems
     assert answered[0] > 8 * 20
-    assert failed[0] > 8
     assert [echo(link, str(number)) for number in range(20)] == [str(number) for number in range(20)]
     assert len(link._lines) <= 5
     link.close()
@@ -714,7 +734,7 @@ def test_a_caller_that_leaves_the_line_holds_up_nobody(redis_server: Server, mon
     monkeypatch.setattr(links, "REQUESTS_MAX", 1)
     link, came = open_link(redis_server.url), list[str]()
     line = link._enter()
-    with pytest.raises(Interrupt), signals(0.1, interrupt):
+    with pytest.raises(Interrupt), signals(0.1, interrupting(lambda: link._turns)):
         link._enter()
     assert not link._turns
     # As if it had been interrupted before it left: nobody is told.
@@ -774,8 +794,9 @@ def test_stalled_line_raises_an_error_that_names_it(redis_server: Server, monkey
 
 def test_commands_that_block_have_a_connection_each(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "REQUESTS_MAX", 1)
+    monkeypatch.setattr(links, "WAIT_TIMEOUT_S", 2 * LIMIT_S)
     link, came = SyncLink(parse_url(redis_server.url), waits=True), list[Any]()
-    asked = Send(("BLPOP", "lines:waits", "5"))
+    asked = Send(("BLPOP", "lines:waits", str(LIMIT_S)))
     threads = [threading.Thread(target=lambda: came.append(link.ask(asked)[1])) for _ in range(3)]
     for each in threads:
         each.start()

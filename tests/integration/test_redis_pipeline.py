@@ -30,8 +30,16 @@ def proxy(redis_server: Server, start_proxy: StartProxy) -> Proxy:
     return start_proxy(redis_server)
 
 
-async def connect(where: Proxy | Server, timeout_s: float = 5.0, **options: Any) -> Pipeline:
+async def connect(where: Proxy | Server, timeout_s: float = checks.LIMIT_S, **options: Any) -> Pipeline:
     return await open_pipeline(Endpoint("127.0.0.1", where.port, **options), timeout_s)
+
+
+def hurry(line: Pipeline, timeout_s: float) -> None:
+    """Have a line wait for no more than so long from now on, when it has been greeted."""
+    line._timeout_s = timeout_s
+    if line._timer is not None:
+        line._timer.cancel()
+        line._timer = None
 
 
 async def test_replies_reach_their_callers_despite_byte_sized_reads(proxy: Proxy) -> None:
@@ -74,8 +82,10 @@ async def test_canceled_call_drops_only_its_own_reply(proxy: Proxy) -> None:
 
 @pytest.mark.parametrize("how", ["reset", "silence"])
 async def test_a_connection_that_fails_leaves_all_in_flight_unanswered(proxy: Proxy, how: str) -> None:
-    line = await connect(proxy, timeout_s=0.2)
+    line = await connect(proxy)
     assert await line.ask(("ECHO", "a")) == b"a"
+    if how == "silence":
+        hurry(line, 0.2)
     proxy.blackhole()
     asked = [asyncio.create_task(line.ask(("ECHO", str(number)))) for number in range(3)]
     await asyncio.sleep(0.01)
@@ -92,9 +102,10 @@ async def test_a_connection_that_fails_leaves_all_in_flight_unanswered(proxy: Pr
 
 
 async def test_a_server_that_answers_slowly_is_not_taken_for_silent(proxy: Proxy) -> None:
-    line = await connect(proxy, timeout_s=0.5)
+    line = await connect(proxy)
+    hurry(line, 2.0)
     # Each reply comes within the time, all of them do not.
-    said = await asyncio.gather(*(line.ask(("BLPOP", "nothing", "0.2")) for _ in range(4)))
+    said = await asyncio.gather(*(line.ask(("BLPOP", "nothing", "0.6")) for _ in range(4)))
     assert said == [None] * 4
     line.leave()
 
@@ -109,8 +120,7 @@ async def test_calls_wait_while_the_server_does_not_read(
     server.pause()
     large = "x" * (1 << 20)
     asked = [asyncio.create_task(line.ask(("ECHO", f"{number}{large}"))) for number in range(20)]
-    await asyncio.sleep(0.1)
-    assert line._may_write is not None
+    await checks.until(lambda: line._may_write is not None, "calls wait")
     assert len(line._asked) < 20
     server.resume()
     assert [reply[: -len(large)] for reply in await asyncio.gather(*asked)] == [b"%d" % n for n in range(20)]

@@ -19,8 +19,9 @@ from queuehint.values.outcome import Outcome, OutcomeKind
 from queuehint.worker.leases.release import LENGTH, Release
 from tests.schedulers import memory, until
 from tests.servers import Server
+from tests.support import LIMIT_S
 
-LONG_S = 20.0
+LONG_S = 600.0
 
 
 async def refuse(backend: Backend, release: str, limit: int = 9, **fields: object) -> None:
@@ -42,7 +43,14 @@ def waiting(backend: Backend, release: str, users: tuple[str | None, ...] | None
     return asyncio.get_running_loop().create_task(backend.wait(interest, LONG_S))
 
 
-async def is_woken(task: asyncio.Task[None], within_s: float = 3.0) -> bool:
+@pytest.fixture(autouse=True)
+def _waits_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a wait that nothing ends last for longer than a test may take."""
+    monkeypatch.setattr("queuehint.backends.redis.backend.WAIT_CEILING_S", LONG_S)
+    monkeypatch.setattr("queuehint.backends.redis.connections.link.WAIT_TIMEOUT_S", 2 * LONG_S)
+
+
+async def is_woken(task: asyncio.Task[None], within_s: float = LIMIT_S) -> bool:
     done, _ = await asyncio.wait((task,), timeout=within_s)
     task.cancel()
     await asyncio.wait((task,))

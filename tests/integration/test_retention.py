@@ -20,6 +20,7 @@ from queuehint.worker.leases.helper import RenewerProcess
 from tests.folders import quick_folder
 from tests.servers import new_namespace, shared_server
 from tests.sqlite_store import leave_journal
+from tests.support import until_sync
 
 KEPT = Retention(finished=10, failed=20, canceled=30, service=40, services={"mail": 50, "a b": 0.5})
 BY_STATE = Retention(finished=10, failed=20, canceled=30, services={"mail": 50})
@@ -235,13 +236,12 @@ def test_renewal_helper_uses_the_retention_of_the_scheduler() -> None:
     helper.start(1.0)
     try:
         helper.send(f"+{grant.token} {grant.spec.id}\n")
-        ended: set[bytes] = set()
-        for _ in range(200):
-            ended = {member[3:] for member, _ in prunes()}
-            if len(ended) == 2:
-                break
+
+        def both_ended() -> bool:
             helper.hear(0.1)
-        assert ended == {b"dies", b"expires"}
+            return {member[3:] for member, _ in prunes()} == {b"dies", b"expires"}
+
+        until_sync(both_ended, "both have ended")
     finally:
         helper.end(at_once=True)
     # An end and its timer have the same time, however the machine's clock moves.

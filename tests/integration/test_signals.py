@@ -231,10 +231,12 @@ async def test_drain_waits_for_signal_timeouts_where_time_moves(url: str, path: 
         got.append(doc)
 
     async with sched.worker():
-        await publish.using(after=[Signal("s", timeout=0.3, on_timeout="run")]).enqueue("doc1")
+        late = await publish.using(after=[Signal("s", timeout=600, on_timeout="run")]).enqueue("doc1")
         with pytest.raises(DrainStalledError, match="waits for the signal s until"):
             await sched.drain(path, timeout=30)
         assert got == []
+        await late.cancel()
+        await publish.using(after=[Signal("s", timeout=0.3, on_timeout="run")]).enqueue("doc1")
         await sched.drain(path, timeout=30, include_scheduled=True)
         assert got == ["doc1"]
         await publish.using(after=[Signal("t")]).enqueue("doc1")

@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from queuehint.errors import (
 from queuehint.operations.wire import encode
 from queuehint.testing.driver import job
 from tests.sqlite_store import Shelf, claim, enqueue, events, finish, make_shelf, record
+from tests.support import LIMIT_S
 
 QUEUED, STARTED, FINISHED, FAILED = JobState.QUEUED, JobState.STARTED, JobState.FINISHED, JobState.FAILED
 
@@ -405,8 +405,13 @@ def test_operations_beside_a_failed_one_are_unknown_and_stored(shelf: Shelf, mon
         op.Get(("a",)),
     ]
 
+    are_asked = threading.Event()
+
     async def together() -> list[Any]:
-        return await asyncio.gather(*map(store.call, asked), return_exceptions=True)
+        calls = asyncio.gather(*map(store.call, asked), return_exceptions=True)
+        await asyncio.sleep(0)
+        are_asked.set()
+        return await calls
 
     with store._lock:  # what comes meanwhile is written together
         store._queue.put(Ticket(op.Tick()))
@@ -414,11 +419,8 @@ def test_operations_beside_a_failed_one_are_unknown_and_stored(shelf: Shelf, mon
         told: list[Any] = []
         asked.pop()
         caller.start()
-        # The writer may have taken some already, and waits for the lock with them.
-        until_s = time.monotonic() + 1
-        while store._queue.qsize() < 3 and time.monotonic() < until_s:
-            time.sleep(0.001)
-    caller.join(20)
+        assert are_asked.wait(LIMIT_S)
+    caller.join(60)
     assert [type(each) for each in told] == [op.Enqueued, MemoryError, OutcomeUnknownError]
     assert [record(store, job_id).number for job_id in "ac"] == [1, 2]
     assert not store.call_sync(asked[2]).jobs[0].created

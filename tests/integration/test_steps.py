@@ -40,9 +40,9 @@ from tests.conftest import StartServer
 from tests.manual_jobs import on
 from tests.schedulers import Gate, until
 from tests.servers import Server, new_namespace
+from tests.support import LIMIT_S
 
 T = TypeVar("T")
-LIMIT_S = 20
 
 
 @attrs.frozen

@@ -128,10 +128,10 @@ async def test_drain_on_a_shared_store_runs_nothing_unless_requested(redis_url: 
         with pytest.raises(DrainStalledError, match=r"start a worker, or have drain\(run=True\)"):
             await sched.drain()
         assert (await handle.state()) == "QUEUED"
-        await sched.drain(run=True, timeout=15)
+        await sched.drain(run=True, timeout=60)
         assert await handle.result(1) == "a"
         await work.enqueue("b")
-        await asyncio.to_thread(lambda: sched.drain_sync(run=True, timeout=15))
+        await asyncio.to_thread(lambda: sched.drain_sync(run=True, timeout=60))
 
 
 async def test_drain_in_memory_runs_jobs_by_default() -> None:

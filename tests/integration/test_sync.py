@@ -140,8 +140,8 @@ def test_a_worker_in_a_thread() -> None:
     sched, _ = scheduler()
     work = make_job(sched)
     with sched.worker_sync(2):
-        assert work.enqueue_sync("a").result_sync(timeout=20) == "a0"
-        sched.drain_sync(timeout=20)
+        assert work.enqueue_sync("a").result_sync(timeout=60) == "a0"
+        sched.drain_sync(timeout=60)
     assert not sched._workers
     assert not memory(sched)._adopted
     assert work.enqueue_sync("b").state_sync() is QUEUED
@@ -166,7 +166,7 @@ def test_error_of_an_ending_threaded_worker_is_raised_afterwards() -> None:
 
     work = make_job(sched)
     with pytest.raises(KeyError, match="left open"), sched.worker_sync():
-        assert work.enqueue_sync("a").result_sync(timeout=20) == "a0"
+        assert work.enqueue_sync("a").result_sync(timeout=60) == "a0"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
@@ -179,7 +179,7 @@ def test_threaded_worker_ends_when_its_start_is_interrupted(
 
     class Interrupted(Future[None]):
         def result(self, timeout: float | None = None) -> None:
-            entered.wait(20)
+            entered.wait(60)
             raise error
 
     @sched.worker_lifespan
@@ -213,14 +213,14 @@ def test_pools_may_be_given_one_by_one() -> None:
     sched, _ = scheduler()
     work = make_job(sched).using(pool="p")
     with sched.worker_sync(pools=iter(["p"])):
-        assert work.enqueue_sync("a").result_sync(20) == "a0"
+        assert work.enqueue_sync("a").result_sync(60) == "a0"
 
 
 def test_waiting_threads_are_woken() -> None:
     sched, _ = scheduler()
     work = make_job(sched)
     handles = work.enqueue_many_sync([("a", n) for n in range(8)])
-    ends = [in_thread(lambda handle=handle: handle.result_sync(20)) for handle in handles]  # type: ignore[misc]
+    ends = [in_thread(lambda handle=handle: handle.result_sync(60)) for handle in handles]  # type: ignore[misc]
     with sched.worker_sync():
         assert [end() for end in ends] == [f"a{n}" for n in range(8)]
 
@@ -260,7 +260,7 @@ async def test_twins_work_beside_a_running_loop() -> None:
     with sched.exclusive_sync(["a"]):
         pass
     with sched.worker_sync():
-        assert work.enqueue_sync("b").result_sync(20) == "b0"
+        assert work.enqueue_sync("b").result_sync(60) == "b0"
     later = work.using(delay=60).enqueue_sync("c")
     with pytest.raises(DrainTimeoutError):
         sched.drain_sync(include_scheduled=True, timeout=0)

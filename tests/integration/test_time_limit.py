@@ -42,7 +42,7 @@ def run(folder: Path, *arguments: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "pytest", "-v", f"--rootdir={folder}", *words, *arguments, "test_hangs.py"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TESTS_LIMIT_S": "2"}
     ended = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     return ended.returncode, ended.stdout + ended.stderr
 

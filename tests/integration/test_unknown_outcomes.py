@@ -98,7 +98,7 @@ def test_a_handler_is_told_the_id_of_the_child(url: str) -> None:
 
         async with sched.worker():
             job = await parent.enqueue()
-            await job.result(timeout=10)
+            await job.result(timeout=60)
         assert told == [(f"{job.id}.1",)]
 
     on(url, main)

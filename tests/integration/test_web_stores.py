@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from queuehint.web import Access, make_app
+from queuehint.web import Access, app, make_app
+from queuehint.web.store import BoundedStore
 from tests.servers import Server
+from tests.support import LIMIT_S
 from tests.web.world import World, seed
 from tests.web_client import WebClient
 
@@ -28,6 +31,11 @@ TARGETS = [
     "/confirm/cancel?user=cy",
 ]
 OF_JOBS = ["/jobs/{id}?arguments=1", "/jobs/{id}/why", "/enqueue?copy={id}"]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "BoundedStore", partial(BoundedStore, patience_s=LIMIT_S))
 
 
 async def pages(world: World) -> dict[str, str]:

@@ -91,7 +91,7 @@ class Tab:
 
 async def test_closed_tab_of_a_quiet_document_ends_its_stream(feed: Feed) -> None:
     tabs = [Tab(feed, "quiet") for _ in range(3)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for tab in tabs:
             assert (await tab.from_server.get())["type"] == "websocket.accept"
             tab.close()
@@ -101,7 +101,7 @@ async def test_closed_tab_of_a_quiet_document_ends_its_stream(feed: Feed) -> Non
 
 async def test_open_tab_gets_the_events_of_its_document(feed: Feed) -> None:
     tab = Tab(feed, "doc1")
-    async with asyncio.timeout(20), feed.sched.worker():
+    async with asyncio.timeout(60), feed.sched.worker():
         await tab.from_server.get()
         await tab.read_until_finished(feed)
         tab.to_server.put_nowait({"type": "websocket.receive", "text": "still here"})
@@ -112,7 +112,7 @@ async def test_open_tab_gets_the_events_of_its_document(feed: Feed) -> None:
 
 async def test_returning_tab_resumes_after_its_last_event(feed: Feed) -> None:
     first = Tab(feed, "doc1")
-    async with asyncio.timeout(20), feed.sched.worker():
+    async with asyncio.timeout(60), feed.sched.worker():
         await first.from_server.get()
         seen = (await first.read_until_finished(feed))[-1]["at"]
         first.close()
@@ -133,7 +133,7 @@ async def test_failed_stream_closes_its_socket(feed: Feed, monkeypatch: pytest.M
 
     monkeypatch.setattr(feed.sched, "events", fail)
     tab = Tab(feed, "doc1")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         with pytest.raises(RuntimeError, match="no stream"):
             await tab.served
     await feed.sched.close()

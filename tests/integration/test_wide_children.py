@@ -99,7 +99,7 @@ async def test_a_parent_is_over_when_all_its_children_are(sched: Scheduler) -> N
         await until(lambda: _is(job, DEFERRED))
         assert len(await parts(sched)) == 3
         family.gate.open()
-        assert await job.result(timeout=20) == "all"
+        assert await job.result(timeout=60) == "all"
     assert (await sched.records.count(task="child")).states[FINISHED] == 8
     assert family.runs == 1
     for record in await parts(sched):
@@ -126,16 +126,16 @@ async def test_a_failed_child_fails_the_parent_once_all_are_over(sched: Schedule
     job = await family.parent.enqueue()
     async with both(sched):
         with pytest.raises(JobFailedError, match=r"child .* is FAILED"):
-            await job.result(timeout=20)
+            await job.result(timeout=60)
         states = (await sched.records.count(task="child")).states
         assert (states[FINISHED], states[FAILED]) == (7, 1)
         # Repaired, it is waited for as it is then.
         family.bad.clear()
         failed = await sched.records.list(task="child", state="FAILED")
         assert await sched.dead.redrive([failed[0].id]) == 1
-        await sched.handle(failed[0].id).result(timeout=20)
+        await sched.handle(failed[0].id).result(timeout=60)
         assert await sched.dead.redrive([job.id]) == 1
-        assert await job.result(timeout=20) == "all"
+        assert await job.result(timeout=60) == "all"
     assert family.runs == 2
 
 
@@ -143,7 +143,7 @@ async def test_any_end_of_children_will_do_where_it_is_said(sched: Scheduler) ->
     family = Family(sched, bad=(0, 5), on_child_failure="ignore")
     job = await family.parent.enqueue()
     async with both(sched):
-        assert await job.result(timeout=20) == "all"
+        assert await job.result(timeout=60) == "all"
     assert {record.state for record in await parts(sched)} == {FINISHED}
 
 
@@ -153,7 +153,7 @@ async def test_hooks_see_nothing_of_the_jobs_in_between(sched: Scheduler) -> Non
     sched.after_job(lambda ctx, _outcome: seen.append(ctx.task))
     job = await family.parent.enqueue()
     async with both(sched):
-        await job.result(timeout=20)
+        await job.result(timeout=60)
     assert {*seen} == {"child", "parent"}
 
 
@@ -174,7 +174,7 @@ async def test_attempt_with_unknown_children_sends_the_same_again(
     monkeypatch.setattr(sched, "submit_checked", unknown)
     job = await family.parent.enqueue()
     async with both(sched):
-        assert await job.result(timeout=20) == "all"
+        assert await job.result(timeout=60) == "all"
     assert sent == [[True] * 3, [False] * 3]
     assert family.runs == 1
 
@@ -194,7 +194,7 @@ async def test_a_parent_whose_parts_cannot_be_sent_is_given_back(
     monkeypatch.setattr(sched, "submit_checked", unavailable)
     job = await family.parent.enqueue()
     async with both(sched):
-        assert await job.result(timeout=20) == "all"
+        assert await job.result(timeout=60) == "all"
     record = await job.record()
     assert (record.history[0].outcome, family.runs) == ("released", 2)
 
@@ -212,7 +212,7 @@ async def test_parts_that_are_refused_fail_the_attempt(sched: Scheduler, monkeyp
     job = await family.parent.enqueue()
     async with both(sched):
         with pytest.raises(JobFailedError, match="QueueFullError"):
-            await job.result(timeout=20)
+            await job.result(timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ async def test_malformed_children_arguments_fail_the_job(arguments: bytes) -> No
         (job,) = await sched.submit([JobSpec(id="p", task=CHILDREN_TASK, arguments=arguments)])
         async with sched.worker():
             with pytest.raises(JobFailedError):
-                await job.result(timeout=20)
+                await job.result(timeout=60)
 
 
 async def test_the_limit_is_named_before_the_first_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,12 +241,12 @@ async def test_the_limit_is_named_before_the_first_is_made(monkeypatch: pytest.M
     with opened() as sched:
         job = await Family(sched, count=10).parent.enqueue()
         async with both(sched):
-            assert await job.result(timeout=20) == "all"
+            assert await job.result(timeout=60) == "all"
     with opened() as sched:
         job = await Family(sched, count=11).parent.enqueue()
         async with both(sched):
             with pytest.raises(JobFailedError, match="children: 11 jobs, limit 10; for more, have each of several"):
-                await job.result(timeout=20)
+                await job.result(timeout=60)
         assert (await sched.records.count(task="child")).total == 0
     with pytest.raises(InvalidJobError, match="children: 11 jobs, limit 10"):
         Children(*[str(n) for n in range(11)])

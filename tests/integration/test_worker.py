@@ -81,7 +81,7 @@ async def test_two_workers_run_every_job_once() -> None:
 
 async def test_plain_functions_run_in_threads_beside_one_another() -> None:
     sched, _ = scheduler()
-    barrier = threading.Barrier(3, timeout=20)
+    barrier = threading.Barrier(3, timeout=60)
     threads: set[int] = set()
 
     @sched.job

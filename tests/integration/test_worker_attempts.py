@@ -207,7 +207,7 @@ async def test_whatever_else_is_raised_fails_the_attempt(
 ) -> None:
     sched, _ = scheduler()
     handle = await answering(sched, throwing(error), kind, max_attempts=1).enqueue()
-    await sched.drain(timeout=15)
+    await sched.drain(timeout=60)
     record = await handle.record()
     (described,) = record.errors
     assert record.state is FAILED
@@ -251,7 +251,7 @@ async def test_redacted_reason_is_in_no_record() -> None:
 async def test_a_redaction_that_fails_withholds_the_text(redact: Any, caplog: pytest.LogCaptureFixture) -> None:
     sched, _ = scheduler(redact=redact)
     handle = await answering(sched, throwing(ValueError("hunter2")), "async", max_attempts=1).enqueue()
-    await sched.drain(timeout=15)
+    await sched.drain(timeout=60)
     record = await handle.record()
     assert record.state is FAILED
     assert "hunter2" not in str(record.errors)
@@ -302,7 +302,7 @@ async def test_a_codec_that_raises_fails_the_job_without_another_attempt() -> No
 
     sched, _ = scheduler(codec=Codec())
     handle = await answering(sched, lambda _: 1, "async").enqueue()
-    await sched.drain(timeout=15)
+    await sched.drain(timeout=60)
     assert (await handle.record()).errors[0].type == "ZeroDivisionError"
 
 

@@ -29,6 +29,7 @@ from queuehint.worker.leases import loop_watch as watch_module
 from queuehint.worker.leases import pulse as pulse_module
 from tests.handlers import events
 from tests.schedulers import Gate, run, until
+from tests.support import LIMIT_S
 
 SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 
@@ -49,13 +50,13 @@ def test_code_that_blocks_the_loop_is_logged_and_jobs_released(
         monkeypatch.setattr(module, "BEAT_S", 0.05)
 
     async def main() -> None:
-        sched = far(lease=1)
+        sched = far(lease=3)
         go_on = threading.Event()
         ran: list[int] = []
 
         @sched.job
         async def blocks() -> str:
-            assert go_on.wait(30)
+            assert go_on.wait(2 * LIMIT_S)
             return "done"
 
         @sched.job(name="innocent")
@@ -64,16 +65,16 @@ def test_code_that_blocks_the_loop_is_logged_and_jobs_released(
 
         def see(blocking: JobHandle[Any], others: list[JobHandle[Any]], worker: Worker) -> list[Any]:
             """Collect what another worker sees meanwhile."""
-            end_s = time.monotonic() + 20
+            end_s = time.monotonic() + LIMIT_S
             while time.monotonic() < end_s and not all(handle.state_sync() is QUEUED for handle in others):
                 time.sleep(0.01)
             while time.monotonic() < end_s and not is_said_blocked(blocking.why_sync()):
                 time.sleep(0.01)
             # The code that runs keeps its lease for longer than that would last.
-            time.sleep(1.5)
+            time.sleep(3.5)
             sched.backend.call_sync(Tick())
             running, why = blocking.record_sync(), blocking.why_sync()
-            grants = sched.backend.call_sync(Exchange("elsewhere", limit=1, lease_ms=60_000)).grants
+            grants = sched.backend.call_sync(Exchange("elsewhere", limit=1, lease_ms=600_000)).grants
             told = [worker.blocked_s > 1, worker.is_stuck, is_said_blocked(why)]
             seen = [running.state, running.losses, *told, *grants]
             go_on.set()
@@ -120,14 +121,14 @@ async def test_why_reports_a_job_that_blocks_the_local_loop(
 
     @sched.job(queue_hint=["doc"])
     async def blocks() -> None:
-        assert go_on.wait(30)
+        assert go_on.wait(2 * LIMIT_S)
 
     @sched.job
     async def yields() -> None:
         await asyncio.Event().wait()
 
     def see(*handles: JobHandle[Any]) -> list[bool]:
-        end_s = time.monotonic() + 20
+        end_s = time.monotonic() + LIMIT_S
         while time.monotonic() < end_s and not all(is_said_blocked(handle.why_sync()) for handle in handles):
             time.sleep(0.01)
         seen = [is_said_blocked(handle.why_sync()) for handle in handles]

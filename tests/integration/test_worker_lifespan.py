@@ -21,6 +21,7 @@ from queuehint.operations import Exchange
 from queuehint.testing import drain, drain_sync, on_memory, simulate
 from tests.each import for_each
 from tests.schedulers import Gate, memory, scheduler, turns
+from tests.support import LIMIT_S
 
 
 class Pool:
@@ -384,7 +385,7 @@ async def test_worker_stopped_before_it_runs_does_not_enter_it() -> None:
 
     worker = sched.make_worker()
     worker.stop()
-    await asyncio.wait_for(worker.run(), 30)
+    await asyncio.wait_for(worker.run(), LIMIT_S)
     assert story == []
 
 

@@ -24,9 +24,9 @@ from tests.commands import CliRunner
 from tests.conftest import StartServer
 from tests.doctor_store import Store
 from tests.faults.checks import until
+from tests.support import LIMIT_S
 
 Refusal = tuple[str, type[BackendError], str]
-LIMIT_S = 20.0
 
 
 @pytest.fixture(

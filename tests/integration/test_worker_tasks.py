@@ -55,9 +55,9 @@ def test_a_worker_whose_listening_fails_says_so_and_works_on(
         left = break_waits(sched, 5)
         async with sched.worker():
             await until(lambda: left[0] < 5)
-            assert [await (await work.enqueue(n)).result(timeout=10) for n in range(3)] == [0, 1, 2]
+            assert [await (await work.enqueue(n)).result(timeout=60) for n in range(3)] == [0, 1, 2]
             await until(lambda: not left[0])
-            assert await (await work.enqueue(3)).result(timeout=10) == 3
+            assert await (await work.enqueue(3)).result(timeout=60) == 3
 
     on(url, main)
     assert events(caplog).count("worker.listening_failed") == 5
@@ -121,7 +121,7 @@ async def test_schedules_are_looked_after_again_after_an_error(
 
     async with sched.worker():
         while len(left) == 1:
-            await (await work.enqueue()).result(timeout=10)
+            await (await work.enqueue()).result(timeout=60)
     assert events(caplog).count("schedule.stuck") == 3
 
 
@@ -147,7 +147,7 @@ def test_leases_survive_temporary_failures_of_their_threads(
             return 1
 
         async with sched.worker():
-            assert await (await work.enqueue()).result(timeout=15) == 1
+            assert await (await work.enqueue()).result(timeout=60) == 1
 
     if url == "memory://" or url.startswith("sqlite"):
         pytest.skip("such a store renews by itself")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +13,13 @@ from queuehint.operations import Exchange
 from queuehint.values.report import ReasonKind
 from tests.schedulers import turns, until
 
-LIMIT_S = 4.0
-"""Less than the 5 s after which a worker checks whether it was forgotten."""
+
+@pytest.fixture(autouse=True)
+def _is_looked_for_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a worker that was forgotten sleep for longer than a test may take."""
+    for name in ("worker.listening.WAIT_CEILING_S", "backends.redis.backend.WAIT_CEILING_S"):
+        monkeypatch.setattr(f"queuehint.{name}", 600.0)
+    monkeypatch.setattr("queuehint.backends.redis.connections.link.WAIT_TIMEOUT_S", 900.0)
 
 
 def listen(sched: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Exchange]:
@@ -71,11 +75,9 @@ async def test_idle_worker_wakes_only_for_jobs_of_its_users(sched: Scheduler, mo
         # It asks once, and once more should a marker have been left by what went before.
         assert len(heard) <= 3
         for user in ("ann", "cy", "ann"):
-            begun_s = time.monotonic()
             before = len(ran())
             await work.using(user=user).enqueue(user)
             await until(lambda before=before: len(ran()) > before)  # type: ignore[misc]
-            assert time.monotonic() - begun_s < LIMIT_S, "it slept through its own user's job"
             await asyncio.sleep(0.05)
         assert len(heard) <= 15
     assert ran() == ["ann", "cy", "ann"]
@@ -94,11 +96,9 @@ async def test_two_idle_workers_of_one_user_share_a_burst(sched: Scheduler) -> N
 
     async with sched.worker(1, users=["ann"]), sched.worker(1, users=["ann"]):
         await asyncio.sleep(0.1)
-        begun_s = time.monotonic()
         # In one step, so that one of them is woken, and has to leave word for the other.
         await hold.using(user="ann").enqueue_many([(0,), (1,)])
         await until(lambda: len(running) == 2)
-        assert time.monotonic() - begun_s < LIMIT_S, "the second one was left asleep"
         gate.set()
     await sched.close()
 

@@ -20,13 +20,13 @@ from examples import run_workflow
 from queuehint import JobState, Scheduler
 from tests.recordings import recording
 from tests.servers import new_namespace, shared_server
+from tests.support import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ("1000genome-2ch", "bwa-small", "montage-005d", "rnaseq")
 INVENTED = "invented"
 # Their processes are the same and slow to start: one is killed by day.
 AT_NIGHT = (INVENTED, *(pytest.param(name, marks=pytest.mark.nightly) for name in RECORDED))
-LIMIT_S = 60
 
 
 def recorded(*tasks: tuple[str, list[str]], seconds: float = 0.5) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -18,7 +17,7 @@ from tests.each import for_each
 from tests.mutants.gate import KINDS, OF_THE_KIT, PACKAGE, ROOT, Catcher, Mutant, end_session, try_catcher, try_mutant
 from tests.mutants.listed import MUTANTS
 from tests.servers import Server
-from tests.support import lives
+from tests.support import lives, until_sync
 
 LUA = "backends/redis/lua"
 CATCHERS = sorted({catcher for mutant in MUTANTS for catcher in mutant.caught_by}, key=lambda catcher: catcher.name)
@@ -129,17 +128,14 @@ def test_a_server_takes_the_scripts_of_a_mutant(
 
 def test_leftover_processes_of_a_mutant_are_ended() -> None:
     """Such as the child process of a worker that does not end it, in a process group of its own."""
-    leave = "import subprocess as s; print(s.Popen(['sleep', '60'], stdout=s.DEVNULL, process_group=0).pid)"
+    leave = "import subprocess as s; print(s.Popen(['sleep', '600'], stdout=s.DEVNULL, process_group=0).pid)"
     leader = subprocess.Popen([sys.executable, "-c", leave], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert leader.stdout is not None
     left = int(leader.stdout.readline())
     leader.communicate()
     assert lives(left)
     end_session(leader.pid)
-    until_s = time.monotonic() + 10
-    while lives(left) and time.monotonic() < until_s:
-        time.sleep(0.01)
-    assert not lives(left)
+    until_sync(lambda: not lives(left), "it has ended")
 
 
 # --- the gate, every night -------------------------------------------------------------------------------------------

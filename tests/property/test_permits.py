@@ -34,9 +34,8 @@ from queuehint.values.outcome import OutcomeKind
 from queuehint.values.policy import Policy
 from queuehint.values.record import JobState
 from queuehint.values.spec import JobSpec
-from tests.support import thorough
+from tests.support import LIMIT_S, thorough
 
-LIMIT_S = 20
 HOUR_MS = 3_600_000
 
 

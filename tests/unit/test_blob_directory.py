@@ -227,7 +227,7 @@ class Stage:
         with self._turn:
             self._waiting[number] = True
             self._turn.notify_all()
-            assert self._turn.wait_for(lambda: self._granted == number, 20)
+            assert self._turn.wait_for(lambda: self._granted == number, 60)
             self._granted = None
 
     def play(self, actors: Sequence[Callable[[], None]], choose: Callable[[int], int]) -> None:
@@ -252,7 +252,7 @@ class Stage:
             thread.start()
         with self._turn:
             while True:
-                assert self._turn.wait_for(lambda: all(self._waiting.values()), 20)
+                assert self._turn.wait_for(lambda: all(self._waiting.values()), 60)
                 if not self._waiting:
                     break
                 number = sorted(self._waiting)[choose(len(self._waiting))]

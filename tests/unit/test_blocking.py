@@ -17,6 +17,7 @@ from queuehint import Scheduler
 from queuehint.worker.leases import blocking
 from queuehint.worker.leases.blocking import AGAIN_S, BLOCKS_S, PULSE_S, BlockWatch
 from queuehint.worker.slots import Slots
+from tests.support import LIMIT_S
 
 LATER_S = PULSE_S + BLOCKS_S + 0.1
 
@@ -40,7 +41,7 @@ def while_blocked(look: Callable[[BlockWatch], None], *, is_blocked: bool = True
         begin, done = threading.Event(), threading.Event()
 
         def run() -> None:
-            begin.wait(20)
+            begin.wait(60)
             look(watch)
             done.set()
             loop.call_soon_threadsafe(over.set)
@@ -49,7 +50,7 @@ def while_blocked(look: Callable[[BlockWatch], None], *, is_blocked: bool = True
         thread = threading.Thread(target=run)
         if is_blocked:
             thread.start()
-            _ = begin.set(), done.wait(20)  # type: ignore[func-returns-value]  # this line blocks the loop
+            _ = begin.set(), done.wait(60)  # type: ignore[func-returns-value]  # this line blocks the loop
         else:
             begin.set()
             loop.call_later(0.05, thread.start)
@@ -116,7 +117,7 @@ async def test_a_job_that_blocks_is_named_while_it_does(
 
     @sched.job
     async def work() -> None:
-        until_s = time.monotonic() + 20
+        until_s = time.monotonic() + LIMIT_S
         while not told(caplog) and time.monotonic() < until_s:
             time.sleep(0.01)  # noqa: ASYNC251 - it blocks the loop
 

@@ -30,11 +30,11 @@ def told(
     return _known(cast("Any", worker), backend or MemoryBackend())
 
 
-@pytest.mark.parametrize("age_s, healthy", [(0, True), (AGE_MAX_S - 2, True), (AGE_MAX_S + 0.1, False)])
+@pytest.mark.parametrize("age_s, healthy", [(0, True), (AGE_MAX_S / 4, True), (AGE_MAX_S + 0.1, False)])
 def test_health_is_good_while_the_store_has_answered_lately(age_s: float, healthy: bool) -> None:
     known = told(answered_s=now_s() - age_s)
     assert known["healthy"] is healthy
-    assert abs(time.time() - age_s - known["last_round_trip"]) < 2
+    assert abs(time.time() - age_s - known["last_round_trip"]) < 60
     assert (known["pid"], known["worker"], known["running"], known["stopping"]) == (os.getpid(), "w", 3, False)
 
 
@@ -58,7 +58,7 @@ def test_health_reports_how_far_the_store_clock_was_set_back() -> None:
 
 @pytest.mark.parametrize(
     "ages_s, healthy",
-    [((0, 0), True), ((0, AGE_MAX_S - 2), True), ((AGE_MAX_S + 1, 0), False), ((0, None), False), ((None, 0), False)],
+    [((0, 0), True), ((0, AGE_MAX_S / 4), True), ((AGE_MAX_S + 1, 0), False), ((0, None), False), ((None, 0), False)],
 )
 def test_several_processes_are_healthy_when_all_are(
     tmp_path: Path, ages_s: tuple[float | None, ...], healthy: bool

@@ -131,7 +131,7 @@ class Port(PortDoor):
 
     def connect(self, _timeout_s: float) -> Any:
         self.tries += 1
-        assert self.may_end.wait(10)
+        assert self.may_end.wait(60)
         if self.is_cut:
             raise CutError("no")
         return io.BytesIO(), None

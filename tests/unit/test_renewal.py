@@ -34,8 +34,8 @@ from queuehint.worker.leases.renewal import Renewal
 from queuehint.worker.outbox import OutboxBuffer
 from queuehint.worker.state import WorkerState
 from tests.probes import until
+from tests.support import LIMIT_S
 
-LIMIT_S = 20.0
 DONE, LOST, CANCELED = op.Verdict.DONE, op.Verdict.LOST, op.Verdict.CANCELED
 
 
@@ -58,10 +58,12 @@ class Store:
         self.blocked_ms: list[int] = []
         self.verdicts: dict[str, op.Verdict] = {}
         self.is_away = False
+        self.refused = 0
         self.more = False
 
     def call_sync(self, operation: op.Renew) -> op.Renewed:
         if self.is_away:
+            self.refused += 1
             raise BackendUnavailableError("away")
         self.asked.append((now_s(), operation.leases))
         self.blocked_ms.append(operation.blocked_ms)
@@ -125,16 +127,19 @@ class RenewalBench:
 # --- a thread renews ---------------------------------------------------------------------------------------------
 
 
-def test_lease_is_renewed_after_a_third_until_settled() -> None:
-    with RenewalBench() as bench:
-        began_s = now_s()
+def test_lease_is_renewed_after_a_third_until_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewal_module, "TICK_MAX_S", 0.05)
+    with RenewalBench(30_000) as bench:
+        # A lease whose first third ends soon.
+        began_s = now_s() - 9.5
         bench.leases.exchange((), [grant("a"), grant("b", 2)], began_s)
         until(lambda: bench.store.asked)
         at_s, leases = bench.store.asked[0]
         assert leases == (("a", 1), ("b", 2))
-        assert at_s - began_s > 0.3
+        assert at_s - began_s >= 10
         bench.leases.exchange([outcome("a")], (), now_s())
         count = len(bench.store.asked)
+        bench.leases.held["b", 2].until_s -= 10
         until(lambda: len(bench.store.asked) > count)
         assert bench.store.asked[-1][1] == (("b", 2),)
         assert bench.leases.answered_s >= began_s
@@ -188,15 +193,15 @@ def test_unrenewable_lease_is_fenced_in_time_and_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(renewal_module, "TICK_MAX_S", 0.05)
-    with RenewalBench(30_000) as bench:
+    with RenewalBench(300_000) as bench:
         bench.store.is_away = True
-        # A lease whose last tenth begins soon.
-        began_s = now_s() - 26.7
+        # A lease whose last tenth begins soon, and is far longer than this thread may be kept waiting.
+        began_s = now_s() - 269.7
         bench.leases.exchange((), [grant("a")], began_s)
         until(lambda: bench.told)
-        assert 27 <= now_s() - began_s < 30
+        assert 270 <= now_s() - began_s < 300
         assert bench.told == [("a", 1, "lease lost")]
-        until(lambda: now_s() - began_s > 27.5)
+        until(lambda: now_s() - began_s > 270.5)
         assert bench.told == [("a", 1, "lease lost")]
     events = [record.__dict__["event"] for record in caplog.records]
     assert events.count("job.fenced") == 1
@@ -204,12 +209,12 @@ def test_unrenewable_lease_is_fenced_in_time_and_once(
 
 
 def test_a_store_that_comes_back_in_time_saves_the_lease() -> None:
-    with RenewalBench(2000) as bench:
+    with RenewalBench(60_000) as bench:
         bench.store.is_away = True
-        bench.leases.exchange((), [grant("a")], now_s())
-        time.sleep(0.8)
+        bench.leases.exchange((), [grant("a")], now_s() - 20)
+        until(lambda: bench.store.refused)
         bench.store.is_away = False
-        until(lambda: len(bench.store.asked) > 2)
+        until(lambda: bench.store.asked)
         assert bench.told == []
 
 
@@ -282,9 +287,9 @@ def test_helper_has_the_whole_time_despite_a_slow_worker() -> None:
 
 def test_leases_renewed_by_the_helper_need_no_renewal_thread() -> None:
     helper = FakeHelper()
-    with RenewalBench(3000, helper=helper) as bench:
+    with RenewalBench(6000, helper=helper) as bench:
         bench.leases.exchange((), [grant("a"), grant("b")], now_s())
-        for _ in range(30):
+        for _ in range(65):
             helper.says.append(f"renewed {now_s()!r} 2")
             time.sleep(0.05)
         assert bench.store.asked == []
@@ -324,12 +329,14 @@ def test_lost_lease_makes_an_announcement_of_the_worker_due(verdict: str, is_due
 def test_dead_helper_is_restarted_and_a_thread_renews_meanwhile(
     way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(renewal_module, "SILENCE_MAX_S", 0.2)
+    # It counts from the end of a lease: so it is given up soon.
+    monkeypatch.setattr(renewal_module, "SILENCE_MAX_S", 0.2 - 60 if way == "is silent" else 600)
     helper = FakeHelper()
-    with RenewalBench(helper=helper) as bench:
-        bench.leases.exchange((), [grant("a"), grant("b", 2, 60_000)], now_s())
+    with RenewalBench(60_000, helper=helper) as bench:
+        bench.leases.exchange((), [grant("a"), grant("b", 2, 60_000)], now_s() - 30)
         helper.is_dead = way == "dies"
         until(lambda: helper.starts == 2)
+        monkeypatch.setattr(renewal_module, "SILENCE_MAX_S", 600)
         until(lambda: len(helper.told) == 2)
         assert helper.told[0] == "+1 a"
         assert 0 < int(helper.told[1].removeprefix("+2 b ")) <= 60_000
@@ -428,7 +435,7 @@ def test_helper_drops_no_line_about_a_lease_while_nobody_reads() -> None:
         speaker.say(line)
     heard = b""
     while not heard.endswith(b"renewed 3.0 7\n"):
-        assert select.select([read], [], [], 20)[0], heard[-100:]
+        assert select.select([read], [], [], 60)[0], heard[-100:]
         heard += os.read(read, 1 << 16)
     os.close(read)
     os.close(write)
@@ -482,17 +489,17 @@ def test_thread_reports_a_blocked_loop_at_once_and_its_end() -> None:
 def test_a_worker_that_is_stuck_for_long_is_killed(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr("queuehint.worker.leases.helper.os.kill", lambda *call: killed.append(call))
-    here = Helpers()
+    here = Helpers(abandon_after_s=0.5)
     here.renewer.take([".", "+1 a 10" if why == "timeout" else "+1 a", "+1 b"])
     here.store.verdicts = {"timeout": {}, "canceled": {"a": CANCELED}, "lost": {"a": LOST}}[why]
     here.renewer.renew()
     here.renewer._watch()
     assert killed == []
-    time.sleep(0.1)
+    time.sleep(0.6)
     here.renewer.take(["."])
     here.renewer._watch()
     assert killed == []  # its loop turns: it ends itself
-    time.sleep(0.1)
+    time.sleep(0.6)
     here.renewer._watch()
     assert killed == [(os.getppid(), signal.SIGKILL)]
 
@@ -559,7 +566,7 @@ def test_leases_of_a_stopped_worker_lapse_until_it_continues(
         return is_stopped[0]
 
     monkeypatch.setattr("queuehint.worker.leases.helper.is_stopped", look)
-    here = Helpers(lease_ms=60, abandon_after_s=0.3)
+    here = Helpers(lease_ms=60, abandon_after_s=1.0)
     here.renewer.take(["+1 a"])
 
     def renew() -> None:

@@ -96,7 +96,7 @@ class Served:
     def __exit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.should_exit = self._server.force_exit = True
-        self._thread.join(10)
+        self._thread.join(60)
         self._socket.close()
 
     def _run(self) -> None:

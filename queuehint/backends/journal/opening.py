@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
-from queuehint.backends.base import COUNT_HALF, BackendOptions, say_retention_changed
+from queuehint.backends.base import BackendOptions, say_retention_changed
 from queuehint.backends.in_process import LocalBackend
 from queuehint.backends.journal.answers import Answers
 from queuehint.backends.journal.guests.guest import RETRY_S
@@ -36,8 +36,6 @@ SAY_EVERY_S: Final = 60.0
 LEAVES_S: Final = 4.0
 """For how long the lead is left to the process that leads for this one, while nobody leads: less than a call waits."""
 LEAVES_EACH_S: Final = 0.05
-DRAWN_BELOW: Final = COUNT_HALF >> 1
-"""The tokens of an epoch begin at a number below this, so that as many follow in the half in which a history begins."""
 TAKEN_WITHIN_S: Final = 1.0
 """How long a process that has left the lead waits for the other one to take it."""
 
@@ -256,17 +254,15 @@ class OpenedStore(LocalBackend):
         owner = f"{os.getpid()}-{_process}"
         now_ms = max(self._clock.now_ms(), engine.now_ms)
         is_own = journal.owner == owner
-        epoch_s, count = None, 0
+        epoch_s = None
         if not is_own or engine.token < self._token:
             # A token that was answered is not granted again, though the journal has lost it: as a backup was put back,
             # or a replica promoted that lagged. So the epoch is another one also within a second.
             last = max(engine.token, self._token)
             epoch_s = max((last >> 32) + 1 if last else 0, now_ms // 1000 - EPOCH_BEGIN_S)
-            # On both sides of a server that was split a process may begin to lead in one second, with one history.
-            count = secrets.randbelow(DRAWN_BELOW)
         stated, kept = self.engine_options.retention, engine.state.options.retention
         options = attrs.evolve(self.engine_options, retention=stated or kept)
-        begin = begin_with(options, epoch_s, is_heir=lead.is_heir and not is_own, count=count)
+        begin = begin_with(options, epoch_s, is_heir=lead.is_heir and not is_own)
         if begin == begin_with(engine.state.options, None):
             return
         rows = journal.number

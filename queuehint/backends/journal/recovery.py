@@ -420,15 +420,10 @@ def do(
     return None
 
 
-def begin_with(options: EngineOptions, epoch_s: int | None, *, is_heir: bool = True, count: int = 0) -> Begin:
+def begin_with(options: EngineOptions, epoch_s: int | None, *, is_heir: bool = True) -> Begin:
     """Return the options of a process that begins to lead, as they are journaled."""
     return Begin.of(
-        options.retention,
-        epoch_s=epoch_s,
-        budget=options.budget,
-        release=release(),
-        is_heir=is_heir or epoch_s is None,
-        count=count,
+        options.retention, epoch_s=epoch_s, budget=options.budget, release=release(), is_heir=is_heir or epoch_s is None
     )
 
 
@@ -443,7 +438,7 @@ def begin_engine(engine: Engine, begin: Begin, at_ms: int, guests: Collection[st
     engine.state.options = options
     engine.table.retention = options.retention or Retention()
     if begin.epoch_s is not None:
-        engine.begin_epoch(max(engine.token, (begin.epoch_s << 32) + begin.count), 0)
+        engine.begin_epoch(max(engine.token, begin.epoch_s << 32), 0)
         engine.end_leases(at_ms, guests if begin.is_heir else None, KEPT_MS)
 
 
