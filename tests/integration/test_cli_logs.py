@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from queuehint import Scheduler
+
 ROOT = Path(__file__).parents[2]
 APP = """
 import logging, logging.config, os, signal
@@ -54,6 +56,9 @@ logging.getLogger("app").addHandler(handler)
 LINES = ("a warning of the handler", "news of the handler", "news of a library", "the failure", "worker started")
 
 
+def nothing() -> None: ...
+
+
 @pytest.fixture
 def logged(tmp_path: Path) -> Callable[..., list[str]]:
     """Return a function that runs the worker command until its jobs have ended, and returns its log."""
@@ -61,18 +66,20 @@ def logged(tmp_path: Path) -> Callable[..., list[str]]:
     def run(setup: str, *arguments: str) -> list[str]:
         (tmp_path / "app.py").write_text(APP.replace("{setup}", setup))
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "APP_URL": f"sqlite:///{tmp_path}/jobs.db"}
-        enqueue = "import app\nfor job in (app.hello, app.fails, app.stop): job.enqueue_sync()\napp.sched.close_sync()"
-        for command in (["-c", enqueue], ["-m", "queuehint", "worker", "app:sched", "--concurrency=1", *arguments]):
-            done = subprocess.run(
-                [sys.executable, *command],
-                cwd=tmp_path,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr
+        sched = Scheduler(environment["APP_URL"])
+        for name in ("hello", "fails", "stop"):
+            sched.job(name=name, max_attempts=1)(nothing).enqueue_sync()
+        sched.close_sync()
+        done = subprocess.run(
+            [sys.executable, "-m", "queuehint", "worker", "app:sched", "--concurrency=1", *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
         # Without the last line of a traceback, which has the message too.
         return [line for line in done.stderr.splitlines() if line != "ValueError: the failure"]
 

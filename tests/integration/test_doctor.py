@@ -627,7 +627,7 @@ def test_wherever_jobs_are_put_by_hand_they_are_put_back() -> None:
 
 def test_wrong_counters_of_jobs_are_found_and_repaired() -> None:
     with Walk(3, STYLES[0], op.BUDGET) as walk:
-        walk.go(thorough(80, quick=40))
+        walk.go(thorough(80, quick=12))
         store, found = walk.store, set[str]()
         for at in range(1, 48):
             before = counters(store)

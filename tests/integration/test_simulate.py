@@ -82,11 +82,11 @@ def test_writes_with_tokens_stay_in_order(plan: str) -> None:
 
 def test_simulated_time_is_instant_and_runs_everything_concurrently() -> None:
     async def nap() -> str:
-        await asyncio.sleep(3600)
+        await asyncio.sleep(600)
         return "rested"
 
     world = simulate({"nap": nap}, [("nap", ["a"]), ("nap", ["b"]), ("nap", ["a", "x"])], faults="none")
-    assert 7200 < world.seconds < 7300
+    assert 1200 < world.seconds < 1300
     assert world.faults == {}
     assert {job.state for job in world.jobs.values()} == {"FINISHED"}
     assert [event.kind for event in world.trace].count("started") == 3
@@ -587,7 +587,7 @@ async def edit(number):
     await asyncio.sleep(random.random() * 20)
     return {"number": number}
 jobs = [("edit", ["doc", letter], [letter]) for letter in "aabbc"]
-told = [simulate({"edit": edit}, jobs, faults="chaos", seed=seed) for seed in range(6)]
+told = [simulate({"edit": edit}, jobs, faults="chaos", seed=seed) for seed in range(3)]
 print(hashlib.sha256(repr(told).encode()).hexdigest())
 """
 

@@ -234,7 +234,7 @@ def test_flow_repeated_after_an_unknown_outcome_is_the_same_flow(
         again.check_whole(second)
 
 
-@pytest.mark.parametrize("seed", range(thorough(300, quick=40)))
+@pytest.mark.parametrize("seed", range(thorough(300, quick=16)))
 def test_large_flows_of_many_callers_are_whole_whatever_happens(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Callers stall, die and lose answers, and the store loses its last requests as a failover does."""
     random = Random(seed)

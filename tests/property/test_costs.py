@@ -101,7 +101,7 @@ def test_no_job_overtakes_a_heavy_one_without_room(limit: Limit, steps: list[tup
 @pytest.mark.parametrize("budget", [BUDGET, 50])
 def test_exchanges_under_two_limits_come_to_an_end(budget: int) -> None:
     """Of two limits each may call a job that the other one has to let through: none sends the other's back for ever."""
-    for seed in range(thorough(400, quick=40)):
+    for seed in range(thorough(400, quick=12)):
         random = Random(seed)
         queue = Queue(budget=budget, checked=False)
         limit_jobs(cast("Any", queue), task="task", most=random.choice((6, 10)))

@@ -97,7 +97,7 @@ class Portioned(Crowd):
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_portions_of_dependencies_agree_with_a_whole_list(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(thorough(150, quick=12)):
+    for seed in range(thorough(150, quick=4)):
         graph = Portioned(Random(seed), monkeypatch, size)
         try:
             graph.play()

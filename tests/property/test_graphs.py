@@ -298,7 +298,7 @@ class Crowd:
 
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_whatever_becomes_of_its_jobs_no_graph_is_wedged(budget: int) -> None:
-    for seed in range(thorough(40, quick=10)):
+    for seed in range(thorough(40, quick=4)):
         crowd = Crowd(Random(seed), budget, 12)
         try:
             crowd.play()
@@ -366,7 +366,7 @@ class Tangle(Crowd):
 
 @pytest.mark.parametrize("budget", [1, 2])
 def test_no_revival_closes_a_cycle(budget: int) -> None:
-    for seed in range(thorough(100, quick=25)):
+    for seed in range(thorough(100, quick=8)):
         tangle = Tangle(Random(seed), budget, 8)
         try:
             tangle.play()

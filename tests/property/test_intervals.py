@@ -144,7 +144,7 @@ def logs(draw: st.DrawFn, tolerance: float) -> list[JobIntervals]:
     return log
 
 
-@settings(max_examples=thorough(5000, quick=200))
+@settings(max_examples=thorough(5000, quick=60))
 @given(logs(0), st.sampled_from([0.5, 1, 2.5, 4]))
 def test_margin_is_the_least_tolerance_that_clears_a_pair(log: list[JobIntervals], tolerance: float) -> None:
     """Jobs that were canceled aside: more runs of them count with a greater tolerance."""
@@ -171,7 +171,7 @@ def _unjudged(log: list[JobIntervals], tolerance: float) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("tolerance", [0, 1, 2.5])
 def test_sweep_agrees_with_the_definition(tolerance: float) -> None:
-    @settings(max_examples=thorough(5000, quick=200))
+    @settings(max_examples=thorough(5000, quick=60))
     @given(logs(tolerance))
     def agree(log: list[JobIntervals]) -> None:
         expected = defined(log, tolerance)
@@ -336,7 +336,7 @@ def skewed(log: list[JobIntervals], shifts: Iterator[float]) -> Iterator[JobInte
         yield attrs.evolve(job, called_ms=job.called_ms + client, returned_ms=job.returned_ms + client, runs=runs)
 
 
-@settings(max_examples=thorough(500, quick=50))
+@settings(max_examples=thorough(500, quick=20))
 @given(seed=st.integers(0, 10**6), tolerance=st.sampled_from([1, 4, 20]), random=st.randoms(use_true_random=False))
 def test_right_queue_is_cleared_whatever_its_clocks_read(seed: int, tolerance: int, random: Random) -> None:
     log = Play(Right(), Random(seed)).intervals()

@@ -250,7 +250,7 @@ def test_caller_is_refused_exactly_if_no_end_makes_room(
 
 @pytest.mark.parametrize("is_ordered", [False, True])
 def test_callers_that_hold_and_request_more_all_finish(is_ordered: bool) -> None:
-    for seed in range(thorough(60, quick=12)):
+    for seed in range(thorough(60, quick=5)):
         refused = asyncio.run(asyncio.wait_for(_all_come_to_an_end(Random(seed), is_ordered=is_ordered), LIMIT_S))
         assert not (is_ordered and refused), f"seed {seed}: who takes limits in one order closes no circle"
 

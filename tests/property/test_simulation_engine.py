@@ -50,12 +50,12 @@ SEEDS_AT_MOST = 200
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_the_engine_keeps_its_promises(plan: str) -> None:
-    for seed in range(thorough(150, quick=40) if plan == "chaos" else thorough(40, quick=10)):
+    for seed in range(thorough(150, quick=12) if plan == "chaos" else thorough(40, quick=4)):
         simulate_engine(seed, faults=plan)
 
 
 def test_the_gates_keep_their_promises() -> None:
-    for seed in range(thorough(300, quick=60)):
+    for seed in range(thorough(300, quick=20)):
         simulate_gates(seed)
 
 

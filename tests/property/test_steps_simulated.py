@@ -80,7 +80,7 @@ def test_each_step_runs_at_least_once_and_never_when_stored(plan: str) -> None:
         sched,
         [partial(enqueue, number) for number in range(JOBS)],
         faults=faults,
-        seeds=thorough(60, quick=6),
+        seeds=thorough(60, quick=3),
         setup=effects.clear,
         invariant=check,
         at_end=check_end,

@@ -126,7 +126,7 @@ def test_waiting_job_resumes_behind_its_steps_and_always_ends(plan: str) -> None
         sched,
         STORY,
         faults=faults,
-        seeds=thorough(60, quick=6),
+        seeds=thorough(60, quick=3),
         setup=clear,
         invariant=check,
         at_end=check_end,

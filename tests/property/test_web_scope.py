@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuehint import FakeClock, JobSpec, Scheduler
@@ -35,6 +35,7 @@ from queuehint.web.board import ROUTES
 from queuehint.web.forms import parameters_of
 from queuehint.web.pages import PAGES
 from queuehint.web.scope import Seal
+from tests.support import thorough
 from tests.web_client import Answer, WebClient
 
 SECRET = "a secret of all processes"
@@ -297,6 +298,7 @@ def small_bounds() -> Iterator[None]:
         yield
 
 
+@settings(max_examples=thorough(settings().max_examples, quick=8))
 @given(st.lists(moves, min_size=4, max_size=25))
 def test_no_answer_of_a_scope_changes_with_another_scope(history: list[Move]) -> None:
     async def compare() -> None:

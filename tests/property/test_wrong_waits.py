@@ -450,7 +450,7 @@ class BlockingThreeSegments(Blocking):
 # --- the tests -------------------------------------------------------------------------------------------------------
 
 NO_PLACE = st.just(JobSpec(id="a", task="t"))
-MANY = thorough(1500, quick=250)
+MANY = thorough(1500, quick=80)
 
 
 def convict(factory: Callable[[], WaitingQueue], **options: Any) -> QueueFaultError:
@@ -496,8 +496,10 @@ def test_right_queue_is_acquitted(factory: Callable[[], WaitingQueue]) -> None:
     "factory",
     [
         ThreeSegments,
-        IgnoresCase,
-        *[pytest.param(each, marks=pytest.mark.nightly) for each in (JoinedKeys, PrefixOfText, BlockingThreeSegments)],
+        *[
+            pytest.param(each, marks=pytest.mark.nightly)
+            for each in (IgnoresCase, JoinedKeys, PrefixOfText, BlockingThreeSegments)
+        ],
     ],
 )
 def test_take_alone_is_convicted_of_deep_and_alike_paths(factory: Callable[[], WaitingQueue]) -> None:
