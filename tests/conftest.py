@@ -28,16 +28,15 @@ if TYPE_CHECKING:
 # The contract suite and its friends are shipped in the package: pytest has to be told that they assert.
 pytest.register_assert_rewrite("queuehint.testing")
 
-# No deadlines: how long something takes is for the benchmarks to say, not for a busy machine. Few examples: they are
-# others at every run, and many at night.
-settings.register_profile("dev", deadline=None, max_examples=20)
+# No deadlines, of examples or of their making: how long something takes is for the benchmarks to say, not for a busy
+# machine. Few examples: they are others at every run, and many at night.
+settings.register_profile("dev", deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 # The same examples at every run: a change is judged by its own faults. Fresh examples are for dev and nightly.
 settings.register_profile(
     "ci",
     parent=settings.get_profile("dev"),
     derandomize=True,
     print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
     "nightly",
@@ -45,7 +44,6 @@ settings.register_profile(
     max_examples=2_000,
     stateful_step_count=200,
     print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 # For mutants: the same examples at every run, and no time is spent on shrinking one.
 settings.register_profile(

@@ -295,7 +295,7 @@ def check_hog(site: Site, task: str, seconds: float) -> None:
 
 
 def test_code_that_holds_the_interpreter_keeps_its_lease(site: Site) -> None:
-    check_hog(site, "hog", 3 * LEASE_S)
+    check_hog(site, "hog", 2.5 * LEASE_S)
 
 
 @pytest.mark.nightly

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from redis import exceptions as driver
 
+from queuehint.backends.redis import session as redis_session
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.connections import line as lines
 from queuehint.backends.redis.connections import link as links
@@ -496,7 +497,7 @@ def test_signal_handler_may_call_while_its_thread_calls(redis_server: Server) ->
 
 def test_interrupted_line_is_closed_and_frees_its_slot(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "REQUESTS_MAX", 1)
-    link = open_link(f"{proxy.url}?patience=1")
+    link = open_link(f"{proxy.url}?patience={LIMIT_S}")
     echo(link, "a")
     # As if it came between the step that took the line and the next one.
     link._idle.pop()
@@ -782,9 +783,10 @@ def test_closed_link_refuses_waiting_callers(redis_server: Server, monkeypatch: 
 
 def test_stalled_line_raises_an_error_that_names_it(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "REQUESTS_MAX", 1)
-    link = open_link(f"{redis_server.url}?patience=0.2")
+    link = open_link(redis_server.url)
     held = link._enter()
-    with pytest.raises(NotSent) as failure:
+    with monkeypatch.context() as patch, pytest.raises(NotSent) as failure:
+        patch.setattr(redis_session, "RETRY_S", 0.2)
         echo(link, "a")
     assert "1 calls are under way, and none ended within 0.2 s" in str(failure.value.__cause__)
     link._give_back(held)

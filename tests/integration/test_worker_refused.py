@@ -39,7 +39,7 @@ def refusal(request: pytest.FixtureRequest, namespace: str, tmp_path: Path, monk
         return f"sqlite:///{tmp_path}/jobs.db", CorruptStateError, "jobs.db"
     start_server: StartServer = request.getfixturevalue("start_server")
     server = start_server(acl=["user ann on >word ~* +@all -hset"])
-    query = f"?patience=0.3&namespace={namespace}"
+    query = f"?patience=1&namespace={namespace}"
     if request.param == "replica":
         return f"{start_server(replica_of=server.port).url}{query}", BackendUnavailableError, "its role is slave"
     if request.param == "right":
