@@ -77,7 +77,7 @@ async def leave(doc: str) -> dict[str, int]:
     await sched.run_now([doc], task="keep_version")  # the version that was to be kept in ten minutes
     # An edit may put that one off again, and nothing this one, which has no key: it runs behind the edits before it.
     job = await keep_version.enqueue(doc)
-    return {"version": await job.result(timeout=5)}
+    return {"version": await job.result(timeout=30)}
 
 
 @app.post("/documents/{doc}/publication", status_code=202)
