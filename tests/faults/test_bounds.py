@@ -163,13 +163,13 @@ def test_lasting_lease_is_never_reaped_and_accepts_settlements(
 
 
 def test_restless_reaper_takes_no_job_from_a_live_worker(redis_server: Server, namespace: str, lines: Path) -> None:
-    both = WorkerAndProducer(redis_server, redis_server.url, namespace, lines)
+    both = WorkerAndProducer(redis_server, redis_server.url, namespace, lines, lease=2.5)
     reaper = checks.open_store(redis_server.url, namespace)
 
     async def main() -> int:
         async with both.working():
             with repeated(lambda: reaper.call_sync(op.Tick()), 0.001) as ticks:
-                await both.enqueue(4, ms=1_500)
+                await both.enqueue(4, ms=3_500)
                 await both.enqueue(40, paths=20, ms=20)
                 await both.drained()
             return len(ticks)

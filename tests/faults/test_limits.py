@@ -18,7 +18,7 @@ from tests.servers import Server
 
 pytestmark = pytest.mark.redis
 
-LEASE_S = 1.0
+LEASE_S = 2.0
 
 
 def most_at_once(lines: Iterable[checks.Line], gone: Mapping[int, float]) -> int:
