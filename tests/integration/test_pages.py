@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,20 @@ def test_table_of_keys_is_written_from_code() -> None:
 def test_page_of_keys_names_every_script() -> None:
     page = text_of("reference/redis-keys.md")
     assert [name for name in names() if f"`{name}`" not in page] == []
+
+
+def tree_of(error: type[BaseException], depth: int = 0) -> Iterator[str]:
+    """Yield a line for each public error, with the built-ins that it also is."""
+    builtins = [base.__name__ for base in error.__bases__ if base.__module__ == "builtins"]
+    yield "  " * depth + error.__name__ + (f" ({', '.join(builtins)})" if builtins and depth else "")
+    for child in sorted(error.__subclasses__(), key=lambda child: child.__name__):
+        if child.__name__ in queuehint.__all__:
+            yield from tree_of(child, depth + 1)
+
+
+def test_tree_of_errors_is_that_of_code() -> None:
+    tree = "\n".join(tree_of(queuehint.QueueHintError))
+    assert f"```text\n{tree}\n```\n" in text_of("reference/errors.md")
 
 
 def test_promises_are_numbered_and_name_existing_tests() -> None:
