@@ -484,7 +484,7 @@ def test_report_lists_tried_and_untried_features() -> None:
         "not tried: jobs without a place",
         "not tried: calls side by side, and what wakes a worker that waits",
     ]
-    whole = check_queue(lambda: BackendQueue(MemoryBackend()), max_examples=100)
+    whole = check_queue(lambda: BackendQueue(MemoryBackend()), max_examples=300)
     assert [text.split(" (")[0] for text in whole.not_tried] == [
         "calls side by side, and what wakes a worker that waits"
     ]
