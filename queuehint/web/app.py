@@ -182,9 +182,14 @@ def _asking(
 
     async def endpoint(request: Request) -> Response:
         access = await admit(request, board.auth)
-        if request.method == "POST":
-            check_origin(request)
-        return await show(Asker(board=board, namespace=namespace, access=access), request)
+        asker = Asker(board=board, namespace=namespace, access=access)
+        if request.method != "POST":
+            return await show(asker, request)
+        check_origin(request)
+        try:
+            return await show(asker, request)
+        finally:
+            asker.pulse.change()
 
     return endpoint
 

@@ -15,8 +15,10 @@ from queuehint.schema.compiled import check_of
 from queuehint.values.hint import Path, parse_key
 from queuehint.web.access import Access, Auth
 from queuehint.web.flows import FLOWS
+from queuehint.web.fragments import Fragments
 from queuehint.web.orders import DONE, ORDERS, RunAgain, Submitted
 from queuehint.web.problems import Refused
+from queuehint.web.pulse import Pulse
 from queuehint.web.questions import QUESTIONS
 from queuehint.web.scope import Seal, forced, pruned
 from queuehint.web.store import BoundedStore
@@ -61,9 +63,17 @@ class Board:
     """How many streams of events are open."""
     redrives: dict[tuple[str, Path], Any] = attrs.field(init=False, factory=dict)
     """The guarded redrives of pages, by namespace and scope: one each."""
+    pulses: Mapping[str, Pulse] = attrs.field(init=False)
+    """The pulses of the stores, by namespace."""
+    fragments: Mapping[str, Fragments] = attrs.field(init=False)
+    """The fragments of pages that readers share, by namespace."""
     seen: dict[tuple[str, Path], deque[tuple[int, dict[str, int]]]] = attrs.field(init=False, factory=dict)
     """The numbers that the page Now has shown lately, by namespace and scope; see `queuehint.web.pages.history`."""
     checks: Mapping[str, Check] = attrs.field(init=False, factory=lambda: {r.name: check_of(r.asks) for r in ROUTES})
+
+    def __attrs_post_init__(self) -> None:
+        self.pulses = {name: Pulse(store.scheduler) for name, store in self.stores.items()}
+        self.fragments = {name: Fragments(pulse) for name, pulse in self.pulses.items()}
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -85,6 +95,11 @@ class Asker:
     def scheduler(self) -> Scheduler:
         """The scheduler of the namespace, for calls without I/O."""
         return self.board.stores[self.namespace].scheduler
+
+    @property
+    def pulse(self) -> Pulse:
+        """The pulse of the store."""
+        return self.board.pulses[self.namespace]
 
     @property
     def may_order(self) -> bool:

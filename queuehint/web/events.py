@@ -5,7 +5,7 @@ All streams of a process and a namespace read the event log by one request at a 
 not answer: a browser begins it anew with the id of the last event it has, and is told how many were missed.
 
 A tick says only that a page is out of date, so the events between two ticks are not read: however much happens, a page
-costs as many questions as it has ticks.
+costs as many questions as it has ticks. Of a busy store no events are read at all for pages: they tick by its pulse.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from queuehint.scheduler.event_streams import EventStream
     from queuehint.web.board import Asker
+    from queuehint.web.pulse import Pulse
 
 STREAMS_MAX: Final = 256
 """How many streams a board has open at once."""
@@ -39,10 +40,12 @@ DEBOUNCE_S: Final = 0.25
 """A tick comes so long after the first event that it stands for."""
 TICKS_S: Final = 1.0
 """Ticks of a stream are at least so far apart."""
-TICKS_PER_S: Final = 10
+TICKS_PER_S: Final = 12
 """All streams of a board tick at most so often: each tick has a page asked for."""
 SPREAD: Final = 1.5
 """A tick comes up to so many times later, so that the pages that follow one event do not all ask at once."""
+SPREAD_S: Final = 0.25
+"""A tick by the pulse comes up to so much later."""
 TICK: Final[tuple[Any, ...]] = ({}, "changed")
 HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 MEDIA_TYPE: Final = "text/event-stream"
@@ -105,6 +108,13 @@ class Opening:
         """How many streams the board has open."""
         return self._asker.board.streams
 
+    @property
+    def pulse(self) -> Pulse | None:
+        """The pulse by which ticks may come; None in a scope, and for some kinds of events, a user or a flow."""
+        wanted = self._wanted
+        is_of_some = wanted.kinds or wanted.user is not None or wanted.flow is not None
+        return None if self._asker.access.scope or is_of_some else self._asker.pulse
+
     def now(self) -> EventStream:
         """Return a stream of events from now on."""
         return self._stream(None)
@@ -135,17 +145,39 @@ def _told(asker: Asker, event: Event) -> str:
 
 
 async def _ticks(asker: Asker, opening: Opening) -> AsyncIterator[str]:
-    ticks = Ticks(opening)
+    ticks, pulse = Ticks(opening), opening.pulse
     while True:
+        if pulse is not None:
+            async for tick in _beats(ticks, pulse):
+                yield tick
         async with ticks.stream as stream:
+            if ticks.about:
+                asker.pulse.change()
             yield _block(asker, stream, *ticks.about)
             is_quiet = await _is_quiet(stream)
         # The stream is left: what happens in a pause is not read.
+        if pulse is not None:
+            pulse.follow(stream.after or 0)
         await ticks.go_on(is_quiet)
 
 
+async def _beats(ticks: Ticks, pulse: Pulse) -> AsyncIterator[str]:
+    """Tick while the store is busy."""
+    if pulse.is_quiet:
+        return
+    seen = pulse.beats
+    yield ":\n\n"
+    while await pulse.beat(seen, ticks.apart_s):
+        await asyncio.sleep(random.uniform(0, SPREAD_S))
+        seen = pulse.beats
+        yield f"event: {TICK[1]}\n{_data(TICK[0])}\n"
+        ticks.begin_anew()
+    if pulse.beats != seen:
+        ticks.begin_anew()
+
+
 class Ticks:
-    """The next message of a stream of ticks: a tick or a ping."""
+    """The next message of a stream of ticks that follows events: a tick or a ping."""
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
@@ -153,15 +185,25 @@ class Ticks:
         self.stream = opening.first
         self.about: tuple[Any, ...] = ()
 
+    @property
+    def apart_s(self) -> float:
+        """How far ticks are apart at least."""
+        return apart_s(self._opening.streams)
+
+    def begin_anew(self) -> None:
+        """Follow events from now on, with a tick for what has happened before."""
+        self.stream, self.about = self._opening.now(), TICK
+
     async def go_on(self, is_quiet: bool) -> None:
         """Continue with a ping, or with a tick once a tick is due."""
         self.about = ()
         if is_quiet:
             return
         now_s = asyncio.get_running_loop().time
-        due_s = self._ticked_s + apart_s(self._opening.streams)
+        due_s = self._ticked_s + self.apart_s
         await asyncio.sleep(max(DEBOUNCE_S, due_s - now_s()) * random.uniform(1, SPREAD))
-        self.stream, self.about, self._ticked_s = self._opening.now(), TICK, now_s()
+        self.begin_anew()
+        self._ticked_s = now_s()
 
 
 def apart_s(streams: int) -> float:

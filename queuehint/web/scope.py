@@ -12,8 +12,8 @@ import hmac
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from functools import singledispatch
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache, singledispatch
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import attrs
 
@@ -33,11 +33,12 @@ from queuehint.web.forms import fields_of
 from queuehint.web.problems import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from queuehint.web.access import Access
 
 
+V = TypeVar("V")
 TAG_BYTES: Final = 16
 OF_DEPENDENCY: Final = "dependency_failed"
 """The type of the error of a job that its dependency made fail; its message is a cause."""
@@ -138,6 +139,31 @@ class Seal:
         return bytes([one ^ other for one, other in zip(text, stream, strict=True)])
 
 
+def _find_hidden(cls: type[Any]) -> bool:
+    """Return whether a value of a class may have, at any depth, one of a class that `pruned` has a rule for."""
+    found, left = {cls}, [cls]
+    while left:
+        named = {each for hint in fields_of(left.pop()).values() for each in _classes_in(hint)} - found
+        if any(pruned.dispatch(each) is not pruned.dispatch(object) for each in named):
+            return True
+        found |= named
+        left += named
+    return False
+
+
+_has_hidden: Final[Callable[..., bool]] = cache(_find_hidden)
+
+
+def _classes_in(hint: Any) -> Iterator[type[Any]]:
+    """Yield the classes of values that an annotation names; of one that names any, a class with a rule."""
+    if hint in {Any, object}:
+        yield JobRecord
+    elif isinstance(hint, type) and attrs.has(hint):
+        yield hint
+    for part in get_args(hint):
+        yield from _classes_in(part)
+
+
 @singledispatch
 def pruned(value: Any, access: Access, *, shows: bool = False, own: Collection[str] = ()) -> Any:
     """
@@ -149,7 +175,7 @@ def pruned(value: Any, access: Access, *, shows: bool = False, own: Collection[s
     """
     if isinstance(value, tuple):
         return tuple([pruned(item, access, shows=shows, own=own) for item in value])
-    if attrs.has(type(value)):
+    if attrs.has(type(value)) and _has_hidden(type(value)):
         changes = {}
         for name in fields_of(type(value)):
             found = getattr(value, name)
@@ -159,13 +185,19 @@ def pruned(value: Any, access: Access, *, shows: bool = False, own: Collection[s
     return value
 
 
+def _evolved(value: V, **changes: Any) -> V:
+    """Return a value with some fields changed; the value itself if they are as they were."""
+    new = {name: item for name, item in changes.items() if item != getattr(value, name)}
+    return attrs.evolve(value, **new) if new else value  # type: ignore[misc]
+
+
 @pruned.register(JobRecord)
 def _pruned_record(value: JobRecord, access: Access, *, shows: bool = False, own: Collection[str] = ()) -> JobRecord:
     changes = {
         name: pruned(getattr(value, name), access, shows=shows, own=own) for name in ("spec", "errors", "history")
     }
     cause = _pruned_cause(value.cause, access, own)
-    return attrs.evolve(value, token=None, result=value.result if shows else None, cause=cause, **changes)
+    return _evolved(value, token=None, result=value.result if shows else None, cause=cause, **changes)
 
 
 @pruned.register(JobSpec)
@@ -174,7 +206,7 @@ def _pruned_spec(value: JobSpec, access: Access, *, shows: bool = False, own: Co
     edges = tuple([edge for edge in value.depends_on if is_own(edge.id, access, own)])
     parent = value.parent if value.parent is None or is_own(value.parent, access, own) else None
     arguments, headers = (value.arguments, value.headers) if shows else (b"", ())
-    return attrs.evolve(value, claims=claims, depends_on=edges, parent=parent, arguments=arguments, headers=headers)
+    return _evolved(value, claims=claims, depends_on=edges, parent=parent, arguments=arguments, headers=headers)
 
 
 @pruned.register(Event)

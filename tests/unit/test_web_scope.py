@@ -16,8 +16,8 @@ from queuehint.values.event import Event, EventKind
 from queuehint.values.hint import Claim
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.report import Reason, ReasonKind
-from queuehint.web import Access, make_app, orders, questions
+from queuehint.values.report import Reason, ReasonKind, TreeNode
+from queuehint.web import Access, make_app, orders, questions, scope
 from queuehint.web.scope import Seal, pruned
 from tests.web_client import WebClient
 
@@ -329,3 +329,21 @@ async def test_more_dead_jobs_than_are_read_are_not_complete(sched: Scheduler) -
         await sched.backend.call(op.Exchange("w", settle=tuple(some)))
     found = (await board.get(f"{API}/dead")).json
     assert (found["complete"], found["groups"][0]["count"]) == (False, 1000)
+
+
+@attrs.frozen
+class Loose:
+    given: Any
+
+
+@attrs.frozen
+class Around:
+    inner: tuple[Loose, ...]
+    count: int = 0
+
+
+def test_answers_with_fields_of_any_class_are_searched() -> None:
+    assert scope._has_hidden(Around)
+    assert not scope._has_hidden(TreeNode)
+    assert scope._has_hidden(questions.Listed)
+    assert scope._has_hidden(op.PathReasons)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.web.pages import enqueue, lists, looks, orders
-from queuehint.web.pages.rendering import STATIC, Page, guarded, links_of, refused, render
+from queuehint.web.pages.rendering import STATIC, Page, guarded, links_of, refused, render, shared
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -35,7 +35,7 @@ async def namespaces(asker: Asker, request: Request) -> Response:
 
 PAGES: Final[tuple[Page, ...]] = tuple(
     [
-        Page(path=path, show=guarded(show))
+        Page(path=path, show=shared(guarded(show)))
         for path, show in (
             ("/", looks.now),
             ("/places", looks.places),
@@ -49,6 +49,11 @@ PAGES: Final[tuple[Page, ...]] = tuple(
             ("/limits", lists.limits),
             ("/users", lists.users),
             ("/health", lists.health),
+        )
+    ]
+    + [
+        Page(path=path, show=guarded(show))
+        for path, show in (
             ("/enqueue", enqueue.form),
             ("/confirm/{verb}", orders.confirm),
         )

@@ -12,9 +12,9 @@ from queuehint.schema.compiled import check_of
 from queuehint.values.limit import LimitState
 from queuehint.values.record import JobRecord
 from queuehint.values.record_filter import RecordFilter
-from queuehint.values.report import EdgeStats, PauseState
+from queuehint.values.report import EdgeStats, PauseState, Stats
 from queuehint.web.board import BY_NAME
-from queuehint.web.questions import Listed, Listing, jobs
+from queuehint.web.questions import Listed, Listing, Selection, jobs
 from queuehint.web.scope import forced, is_within, pruned
 from queuehint.web.table import Ask, Route
 
@@ -46,6 +46,8 @@ def by_time(ask: Ask) -> Steps[Listed]:
 
 COUNTING_S: Final = 20.0
 """So long records are counted on, if that is asked for."""
+COUNTED_S: Final = 1.0
+"""So old the counts of a page may be."""
 ROWS: Final = {
     "by_time": Route(name="by_time", path="", asks=Listing, answers=Listed, find=by_time, summary=""),
     "counts": Route(name="counts", path="", asks=op.CountRecords, answers=op.Counts, summary=""),
@@ -112,6 +114,20 @@ async def some_records(
 async def whole(asker: Asker, name: str) -> Any:
     """Return all pages of a query as one answer, by the name of its row."""
     return await ask(asker, name, BY_NAME[name].asks())
+
+
+async def counts_of(asker: Asker) -> Stats:
+    """
+    Return the counts of the namespace, for a reader in no scope.
+
+    They are those of the last look at a busy store, unless something has changed since.
+    """
+    asker.check(BY_NAME["stats"])
+    assert not asker.access.scope
+    counts = asker.pulse.counts(COUNTED_S)
+    if counts is None:
+        counts = await ask(asker, "stats", Selection())
+    return counts
 
 
 async def limits_of(asker: Asker) -> tuple[LimitState, ...]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from queuehint import operations as op
 from queuehint.scheduler.records.queries import asked_for
 from queuehint.values.record import JobState
-from queuehint.values.record_filter import RecordFilter
+from queuehint.values.record_filter import ALL_RECORDS, RecordFilter
 from queuehint.values.report import Stats
 from queuehint.web.pages import redriving
-from queuehint.web.pages.asking import ask, counted_on, edges_of, limits_of, pauses_of, workers_of
+from queuehint.web.pages.asking import ask, counted_on, counts_of, edges_of, limits_of, pauses_of, workers_of
 from queuehint.web.pages.rendering import links_of, render, self_url
 from queuehint.web.pages.views import dead as of_dead
 from queuehint.web.pages.views import health as of_health
@@ -50,7 +50,8 @@ async def jobs(asker: Asker, request: Request) -> Response:
         Listing(filter=wanted, newest_first=query.newest_first, limit=of_jobs.PAGE_ROWS, cursor=query.cursor),
     )
     every = asked_for({name: value for name, value in conditions.items() if name != "state"})  # type: ignore[arg-type]
-    counts = await ask(asker, "stats", Selection(filter=every))
+    is_all = every == ALL_RECORDS and not asker.access.scope
+    counts = await (counts_of(asker) if is_all else ask(asker, "stats", Selection(filter=every)))
     if query.exact and isinstance(counts, op.Counts):
         counts = await counted_on(asker, every, counts)
     view = of_jobs.list_view(

@@ -11,7 +11,7 @@ from queuehint.values.hint import Path, parse_key, queue_key
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.report import Stats, TreeNode, WorkerInfo
-from queuehint.web.pages.asking import ask, by_id, limits_of, pauses_of, some_records, workers_of
+from queuehint.web.pages.asking import ask, by_id, counts_of, limits_of, pauses_of, some_records, workers_of
 from queuehint.web.pages.history import noted
 from queuehint.web.pages.rendering import links_of, render, self_url
 from queuehint.web.pages.views import job as of_job
@@ -45,7 +45,7 @@ async def now(asker: Asker, request: Request) -> Response:
         states = (await ask(asker, "stats", Selection(filter=RecordFilter(path=scope)))).states
         workers: tuple[WorkerInfo, ...] = ()
     else:
-        stats = await ask(asker, "stats", Selection())
+        stats = await counts_of(asker)
         states, workers = stats.states, (await workers_of(asker)).workers
     pools = [] if stats is None else of_now.pools(stats, workers, now_ms)
     unserved = [(pool["name"], stats.ready[pool["name"]]) for pool in pools if pool["unserved"] and stats is not None]

@@ -1,8 +1,8 @@
 """
 Rendering of pages from templates, and of errors as pages.
 
-What a template writes is made harmless in one place, whatever it is: control and bidi characters become codes, as the
-printer of the commands has them, then HTML escapes the rest. `raw` is for what a form sends back, and is only escaped.
+What a template writes is made harmless in one place, `parts.harmless`, whatever it is. `raw` is for what a form sends
+back, and is only escaped.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from starlette.responses import HTMLResponse, Response
 
 from queuehint.backends.masks import masked
 from queuehint.errors import BackendError, OutcomeUnknownError, QueueFullError, QueueHintError
-from queuehint.shown import plain, plain_lines
+from queuehint.shown import plain_lines
 from queuehint.values.hint import Path, queue_key
 from queuehint.web.board import Asker
+from queuehint.web.pages import parts
 from queuehint.web.pages.views import health, words
 from queuehint.web.pages.views.links import Links
 from queuehint.web.problems import Refused, status_of
@@ -49,11 +50,6 @@ _TITLES: Final = {403: "Not allowed", 404: "Not found", 409: "Changed meanwhile"
 Show = Callable[[Asker, Request], Awaitable[Response]]
 
 
-def _harmless(value: Any) -> Any:
-    """Return what a template writes: text without what a page would obey, None and numbers as they are."""
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
 def _lines(text: str) -> Markup:
     """Return a text with its line breaks, each line `plain`."""
     return Markup("\n").join([escape(line) for line in plain_lines(text)])
@@ -72,12 +68,13 @@ def _idref(text: str) -> Markup:
 TEMPLATES: Final = Environment(
     loader=FileSystemLoader(HERE / "templates"),
     autoescape=True,
-    finalize=_harmless,
+    finalize=parts.harmless,
     undefined=StrictUndefined,
     auto_reload=False,
     trim_blocks=True,
     lstrip_blocks=True,
 )
+TEMPLATES.globals["parts"] = parts
 TEMPLATES.filters.update({"lines": _lines, "raw": _raw, "idref": _idref, "n": words.number})
 
 
@@ -203,6 +200,20 @@ def guarded(show: Show) -> Show:
             return _away(asker, request, error)
         except QueueHintError as error:
             return _said(asker, request, status_of(error), str(error))
+
+    return shown
+
+
+def shared(show: Show) -> Show:
+    """Return a page whose fragments are shared by readers with the same rights."""
+
+    async def shown(asker: Asker, request: Request) -> Response:
+        if not is_fragment(request):
+            return await show(asker, request)
+        scope = request.scope
+        names = ("app_root_path", "root_path", "path", "query_string")
+        address = (*[scope.get(name) for name in names], request.headers.get("hx-target"))
+        return await asker.board.fragments[asker.namespace].of(asker.access, address, lambda: show(asker, request))
 
     return shown
 

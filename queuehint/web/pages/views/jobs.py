@@ -204,7 +204,6 @@ def row(record: JobRecord, now_ms: int, links: Links) -> View:
         "attempts": record.attempts,
         "attempts_max": spec.policy.max_attempts,
         "since": words.when(_since_ms(record), now_ms),
-        "enqueued": words.when(record.enqueued_ms, now_ms),
         "progress": progress(record),
         "worker": record.worker if record.state is JobState.STARTED else None,
         "error": error_text(record),

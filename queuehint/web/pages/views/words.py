@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from queuehint.values.record import JobRecord, JobState, moment
@@ -118,6 +119,7 @@ def duration(duration_ms: float) -> str:
     return " ".join(filter(None, parts))
 
 
+@lru_cache(1024)
 def iso(time_ms: int) -> str:
     """
     Return ms since the epoch as a time in UTC.
