@@ -221,6 +221,8 @@ class Backend(Protocol):
         """
         Order further calls behind the jobs of a transaction that has ended by then; never waits, never raises.
 
+        It is called once more after the commit, where the library of the connection reports that.
+
         Args:
             transaction: of PostgreSQL, as ``pg_current_xact_id()`` numbers it; a row was written in it by this process.
         """

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from queuehint import JobState, PathClosedError, Scheduler
+from queuehint.backends.journal import leading
+from queuehint.backends.journal.guests.links import Links
 from queuehint.backends.postgres import store as store_module
 from queuehint.backends.postgres.backend import PostgresBackend
 from queuehint.backends.postgres.journal.journal import PostgresJournal
+from queuehint.client.transactions import adapter as adapter_module
 from queuehint.errors import JobNotFoundError
-from tests.inbox_doors import APPS, App, Asyncpg, Core, Django, OrmAsync, Psycopg, app_of, make_tables
+from tests.inbox_doors import APPS, App, Asyncpg, Core, Django, Orm, OrmAsync, Psycopg, ScopedOrm, app_of, make_tables
 from tests.postgres_servers import PostgresServer
 from tests.support import thorough, until_sync
 
@@ -70,6 +73,7 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
 @pytest.fixture
 def place(postgres_server: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.setattr(PostgresJournal, "looks_every_s", 3600.0)
+    monkeypatch.setattr(leading, "HASTE_S", 3600.0)
     found = Place(postgres_server, database)
     yield found
     found.close()
@@ -86,7 +90,10 @@ def written(app: App, *names: str) -> list[Any]:
 
 
 @EACH_APP
-def test_plain_call_comes_behind_jobs_committed_before(place: Place, kind: type[App]) -> None:
+def test_plain_call_comes_behind_jobs_committed_before(
+    place: Place, kind: type[App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Links, "ring", lambda *_: None)
     expected = []
     for way in WAYS:
         sched = place.of[way]
@@ -159,6 +166,56 @@ def test_call_comes_behind_commits_across_a_change_of_leader(place: Place) -> No
         place.leader = sched
     expected = [f"{way} {n}" for way in ("socket", "mail") for n in (1, 2, 3)]
     assert place.order() == expected
+
+
+def until_taken(place: Place) -> None:
+    count = "SELECT count(*) FROM queuehint.inbox"
+    until_sync(lambda: place.server.run(count, database=place.database) == [(0,)], "a leader has taken the rows")
+
+
+@EACH_APP
+def test_leader_looks_often_while_a_row_is_expected(
+    place: Place, kind: type[App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leading, "HASTE_S", 0.002)
+    monkeypatch.setattr(adapter_module._Adapter, "after_commit", lambda *_: False)
+    for way in ("leader", "socket"):
+        sched = place.of[way]
+        sched.stats_sync()
+        written(place.app(sched, kind), way)
+        until_taken(place)
+    assert place.order() == ["leader", "socket"]
+
+
+@pytest.mark.parametrize("kind", [Orm, ScopedOrm, OrmAsync, Django], ids=lambda kind: kind.name)
+def test_commit_that_a_library_reports_rings_the_leader(
+    place: Place, kind: type[App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for way in ("leader", "socket"):
+        sched = place.of[way]
+        sched.stats_sync()
+        app = place.app(sched, kind)
+        app.do(app.begin)
+        app.do(app.enqueue, sched.jobs["save"], way)
+        with monkeypatch.context() as patch:
+            patch.setattr(leading, "HASTE_S", 0.0)
+            app.do(app.commit)
+            until_taken(place)
+    assert place.order() == ["leader", "socket"]
+
+
+def test_ring_of_a_loop_reaches_the_leader(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    sched = place.process()
+
+    async def write() -> None:
+        await sched.stats()
+        monkeypatch.setattr(leading, "HASTE_S", 0.002)
+        app = place.app(sched)
+        written(app, "a")
+        await asyncio.to_thread(until_taken, place)
+        assert not sched.backend._guest._links._idle  # type: ignore[attr-defined]
+
+    asyncio.run(write())
 
 
 def test_process_without_rows_causes_no_look(place: Place) -> None:

@@ -124,9 +124,10 @@ def test_committed_job_is_visible_at_once_to_leader_and_guest(place: Place) -> N
 
 def test_jobs_are_taken_without_being_asked_for(place: Place) -> None:
     place.sched.stats_sync()
-    with place.app() as app:
+    unconnected = place.scheduler()
+    with app_of(Psycopg, place.server, place.database, unconnected) as app:
         app.do(app.begin)
-        app.do(app.enqueue, place.save, "d1")
+        app.do(app.enqueue, unconnected.jobs["save"], "d1")
         app.do(app.commit)
         until_sync(lambda: place.sched.stats_sync().enqueued == 1, "it is taken")
     assert place.server.run("SELECT count(*) FROM queuehint.inbox", database=place.database) == [(0,)]

@@ -73,9 +73,13 @@ class JournalBackend(LeadingStore):
         return {"leader": f"process {leader.pid}", "reached_by": self._guest.way or "nothing yet"}
 
     def order_behind(self, transaction: int) -> None:
-        """Order further calls behind a transaction, once it has ended: each names it to the leader."""
+        """Order further calls behind a transaction, once it has ended; and have the leader look for its rows soon."""
         with self._queueing:
             self._behind = max(self._behind, transaction)
+        if self._is_open:
+            self.expect(transaction)
+        elif not self._is_gone():
+            self._guest.ring(self._behind)
 
     # --- calls ---------------------------------------------------------------------------------------------------
 

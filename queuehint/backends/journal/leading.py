@@ -66,6 +66,10 @@ GROUP_BYTES: Final = 8 << 20
 ROWS_FIRST: Final = 16
 ROWS_MAX: Final = 500
 """How many rows of the inbox are read at first, and at most: one may have 64 MiB, so more only after small ones."""
+HASTE_S: Final = 0.002
+"""How often the inbox is looked into, at most, while a row is expected."""
+HASTE: Final = 16
+"""A row that has been expected for some time is noticed after a part of that time: one in so many."""
 LOST: Final = "the server has lost the transaction in which it was enqueued"
 """The reason of jobs that are canceled because of that."""
 
@@ -92,6 +96,8 @@ class LeadingStore(WritingStore):
         """When to look into the inbox again."""
         self._seen = 0
         """The rows of every transaction below this number have taken effect; 0 if that is not known."""
+        self._expected, self._expected_s = 0, 0.0
+        """A transaction in which rows were written, and when that was last told."""
         self._rows_at_once = ROWS_FIRST
 
     # --- questions -----------------------------------------------------------------------------------------------
@@ -224,6 +230,26 @@ class LeadingStore(WritingStore):
         """Note that the process of a guest runs jobs, or does not any more."""
         self._runners += 1 if runs else -1
 
+    def expect(self, transaction: int) -> None:
+        """Look for rows of a transaction that is to be committed, or was: now, and often while it goes on; no wait."""
+        now_s = time.monotonic()
+        self._expected, self._expected_s = max(self._expected, transaction), now_s
+        if self._looks_s > now_s + HASTE_S:
+            with suppress(BackendUnavailableError):
+                self.submit(Ticket(NUDGE))
+
+    def _looks_every_s(self) -> float | None:
+        """
+        Return how soon to look into the inbox again; None if there is none.
+
+        A row that is expected is noticed after a part of the time since that was told.
+        """
+        assert self._journal is not None
+        usual_s = self._journal.looks_every_s
+        if usual_s is None or self._is_seen(self._expected):
+            return usual_s
+        return min(max((time.monotonic() - self._expected_s) / HASTE, HASTE_S), usual_s)
+
     def _deposed(self) -> None:
         """Have the writer learn that another process leads, which it may not ask for long."""
         with suppress(BackendUnavailableError):
@@ -347,6 +373,7 @@ class LeadingStore(WritingStore):
                     self._take_in(operations, now_ms)
         if not waits:
             self._seen = journal.seen
+        self._looks_s = time.monotonic() + (self._looks_every_s() or 0.0)
         for data in journal.lost():
             self._cancel_lost(data)
 
@@ -409,7 +436,7 @@ class LeadingStore(WritingStore):
     def _patience_s(self) -> float | None:
         if self._compaction is None or self._journal is None or not self._is_open:
             return None
-        due = [each for each in (self._compaction.patience_s, self._journal.looks_every_s) if each is not None]
+        due = [each for each in (self._compaction.patience_s, self._looks_every_s()) if each is not None]
         return min(due) if due else None
 
     def _tidy_up(self, *, is_idle: bool) -> None:

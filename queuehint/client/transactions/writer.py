@@ -195,11 +195,12 @@ class RowWriter:
             note_database(driver, inbox.database)
 
     def _note_written(self, number: int, inbox: InboxAddress | FileInbox) -> None:
-        """Have the leader read the row after its commit: that of a file by a ring, before further calls in any case."""
+        """Have the leader read the row soon after its commit, and in PostgreSQL before further calls."""
         if isinstance(inbox, FileInbox):
             _ring_for(number, self._adapter, inbox)
         else:
             self.client.backend.order_behind(number)
+            self._adapter.after_commit(partial(self.client.backend.order_behind, number))
 
 
 def _ring_for(number: int, adapter: SyncAdapter | AsyncAdapter, inbox: FileInbox) -> None:

@@ -202,6 +202,12 @@ class Guest:
         if request is not None:
             self._free.append(request)
 
+    def ring(self, behind: int) -> None:
+        """Have the leader look for rows of a transaction, if a connection is there that serves; from any thread."""
+        links = self._links
+        if links is not None:
+            links.ring(behind)
+
     # --- when nobody answers -------------------------------------------------------------------------------------
 
     def left(self, leader: Leader) -> None:

@@ -78,6 +78,9 @@ class Leading(Protocol):
     async def call_here(self, operation: Operation[Reply], behind: int) -> Reply:
         """Answer a question; raises `LedElsewhereError` if this process leads no more."""
 
+    def expect(self, transaction: int) -> None:
+        """Look for rows of a transaction that is to be committed, or was."""
+
     async def wait_here(self, interest: Interest, timeout_s: float) -> None:
         """Wait; return at once if this process leads no more."""
 
@@ -183,6 +186,7 @@ class HostedGuest:
                 self._greet(call, attrs.evolve(self._who, aim=read_aim(body)))
             elif kind == BEHIND:
                 self._behind = max(self._behind, read_behind(body))
+                self._leading.expect(self._behind)
             else:
                 raise BackendDeniedError("that is not a request")
         except Exception as error:  # noqa: BLE001 - who asked is told

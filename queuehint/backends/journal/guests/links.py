@@ -242,6 +242,17 @@ class Link(asyncio.Protocol):
                 self._transport.write(self._reached.sealed(frame(LEAVE, call)))
             raise
 
+    def ring(self, behind: int) -> None:
+        """Have the leader look for rows of a transaction, if nothing waits to be sent; on its loop."""
+        if not self.is_lost and self._transport is not None and not self._transport.get_write_buffer_size():
+            self.behind = max(self.behind, behind)
+            self._transport.write(self._reached.sealed(behind_frame(behind)))
+
+    def ring_soon(self, behind: int) -> None:
+        """Like `ring`, from any thread."""
+        with suppress(RuntimeError):  # its loop has been closed
+            self._loop.call_soon_threadsafe(self.ring, behind)
+
     async def want(self, aim: int) -> None:
         """
         Say what this process is for, from now on.
@@ -304,6 +315,18 @@ class SyncLink:
         except (OSError, ValueError) as error:
             is_silent = isinstance(error, TimeoutError) and self._reached.is_silent()
             raise GoneError(is_silent=is_silent, is_asked=True) from None
+
+    def ring(self, behind: int) -> bool:
+        """Have the leader look for rows of a transaction, without a wait; return whether the connection is of use."""
+        message = self._reached.sealed(behind_frame(behind))
+        sent = 0
+        with suppress(OSError):
+            sent = self._socket.send(message, socket.MSG_DONTWAIT)
+        if sent < len(message):
+            self.close()
+            return False
+        self.behind = max(self.behind, behind)
+        return True
 
     def want(self, aim: int) -> None:
         """Like `Link.want`."""
@@ -378,6 +401,22 @@ class Links:
         self._idle.append(link)
         self._close_idle(0 if self._is_closed else _IDLE_MAX)
         return answer
+
+    def ring(self, behind: int) -> None:
+        """
+        Have the leader look for rows of a transaction, from any thread, by a connection without a call, or of a loop.
+
+        By mail that would be a transaction of its own: there the leader looks by itself a little later.
+        """
+        if self.way == "mail":
+            return
+        link = self._taken()
+        if link is None:
+            for other in list(self._by_loop.values()):
+                other.ring_soon(behind)
+        elif link.ring(behind):
+            self._idle.append(link)
+            self._close_idle(0 if self._is_closed else _IDLE_MAX)
 
     def _taken(self) -> SyncLink | None:
         """Return a connection without a call, if there is one; close those of a detour that is not needed any more."""
