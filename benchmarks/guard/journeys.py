@@ -123,9 +123,9 @@ class Client:
         return count
 
     def say(self, what: str) -> int:
-        """Say something of the job that was granted first: progress, a partial result or the result of a step."""
+        """Say something of a job of its own: progress, a partial result or the result of a step."""
         self._made += 1
-        grant, payload = self.grants[0], b'{"result":%d}' % self._made
+        grant, payload = self.grants[list(NOTES).index(what)], b'{"result":%d}' % self._made
         said: dict[str, Any] = {
             "progress": Progress(self._made, None, "of the rows"),
             "result": payload,

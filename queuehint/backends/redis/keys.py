@@ -146,8 +146,8 @@ KEYS: Final = (
     Key(
         "steps:",
         "hash",
-        "of this job: n and the number of a step -> when its result was stored, and its name; = and the name -> when, "
-        "and the result",
+        "of this job: n and the number of a step -> when its result was stored, and its name; = and the name -> the "
+        "result",
         "redrive, end of retention",
         is_prefix=True,
     ),

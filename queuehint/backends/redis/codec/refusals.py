@@ -28,7 +28,7 @@ from queuehint.values.limit import TOO_MANY_LIMITS
 from queuehint.values.report import TOO_MANY_PAUSES
 from queuehint.values.schedule import TOO_MANY_SCHEDULES
 
-SCHEMA: Final = 13
+SCHEMA: Final = 14
 """SCHEMA_VERSION of ``lua/lib/request/state.lua``."""
 _RECEIPT_UNREAD: Final = ("BAD_ARGUMENT", "BAD_SCHEMA", "CORRUPT", "STALE_REQUEST")
 """Refusals of scripts that may come before the receipt of the request was read, or without one that could tell."""

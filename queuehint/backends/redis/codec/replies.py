@@ -64,6 +64,7 @@ HEADER: Final = 3
 """How many items every reply to a change begins with: more, now, next."""
 _VERDICTS: Final = {
     "D": op.Verdict.DONE,
+    "K": op.Verdict.DONE,
     "Q": op.Verdict.REQUESTED,
     "R": op.Verdict.REFUSED,
     "U": op.Verdict.UNKNOWN,
@@ -169,9 +170,15 @@ def _noted(_operation: Any, reply: list[Any]) -> op.Noted:
 
 
 @reads(op.Posted)
-def _posted(_operation: op.Post, reply: list[Any]) -> op.Posted:
-    steps = [(int(at), kept[1:] if kept else None) for at, kept in zip(reply[4::2], reply[5::2], strict=True)]
-    return op.Posted(tuple([_VERDICTS[letter] for letter in reply[3].decode()]), tuple(steps))
+def _posted(operation: op.Post, reply: list[Any]) -> op.Posted:
+    now_ms, letters, kept = reply[1], reply[3].decode(), iter(reply[4:])
+    steps: list[tuple[int, bytes | None]] = []
+    for note, letter in zip(operation.notes, letters, strict=True):
+        if letter == "K":
+            steps.append((int(next(kept)), next(kept)))
+        elif letter == "D" and note.step is not None:
+            steps.append((now_ms, None))
+    return op.Posted(tuple([_VERDICTS[letter] for letter in letters]), tuple(steps))
 
 
 @reads(op.Got)

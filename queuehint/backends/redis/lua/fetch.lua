@@ -23,9 +23,8 @@ local function steps_behind(first)
   local told, size = {}, 0
   for number = first + 1, job[STEPS] do
     local named = redis.call('HGET', store.steps(job.id), 'n' .. number)
-    local stored = named and redis.call('HGET', store.steps(job.id), '=' .. string.match(named, ' (.*)$'))
-    if not stored then corrupt('step ' .. number .. ' of job ' .. job.id .. ' is missing in ' .. store.steps(job.id)) end
-    local result = string.sub(stored, string.find(stored, ' ', 1, true) + 1)
+    local result = named and redis.call('HGET', store.steps(job.id), '=' .. string.match(named, ' (.*)$'))
+    if not result then corrupt('step ' .. number .. ' of job ' .. job.id .. ' is missing in ' .. store.steps(job.id)) end
     size = size + #result
     if #told > 0 and size > FETCH_BYTES_MAX then break end
     told[#told + 1], told[#told + 2] = named, result

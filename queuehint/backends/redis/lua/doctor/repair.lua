@@ -366,9 +366,8 @@ local function amend_steps(job)
     local named = redis.call('HGET', store[name], 'n' .. number)
     local field = named and '=' .. (string.match(named, '^%d+ (.+)$') or '')
     local stored = field and not wanted[field] and redis.call('HGET', store[name], field)
-    local space = stored and string.find(stored, ' ', 1, true)
-    if space then
-      kept, bytes = kept + 1, bytes + #field - 1 + #stored - space
+    if stored then
+      kept, bytes = kept + 1, bytes + #field - 1 + #stored
       wanted['n' .. kept], wanted[field] = named, stored
     end
   end

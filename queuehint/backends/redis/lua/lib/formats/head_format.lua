@@ -293,8 +293,8 @@ end
 -- The head of a job as an array, without what it does not say at its end; plain if that is all there is to say.
 function heads.pack(job)
   local last = math.max(table.maxn(job), SHORT_SPEC)
-  -- From LOSSES on a number is a count; before, it is a time.
-  while last > SHORT_SPEC and (not job[last] or (job[last] == 0 and last >= LOSSES)) do last = last - 1 end
+  -- From STEPS on a number is a count; before, it is a time.
+  while last > SHORT_SPEC and (not job[last] or (job[last] == 0 and last >= STEPS)) do last = last - 1 end
   local plain = last <= RESULT and plain_again(job)
   if plain then return plain end
   -- Up to SHORT_SPEC all are said: a constructor makes room for them at once.

@@ -1,5 +1,6 @@
 --[[ fields: the fields of a job's head (lib/formats/head_format describes how it is stored). `false` is "none". Fields that
   most jobs never use come from ENDED on: at the end of a packed head they are left out, and nil means none too (0 for counts).
+  A head is packed up to its last field, so those come first that many jobs have or that are written often.
   SHORT_SPEC: the spec, if it is one that stands in the head (jobs.set_spec); false while it stands in SPECS.
   KIND of TIMER: DUE, LEASE, EXPIRY and PRUNE are '0' to '3', the order in which timers of one time come up; RESUME is of a pause.
   WALKS: for each claim the depth at which it stands in line, or GRANTED; false while the job has no place.
@@ -26,11 +27,11 @@
 local STATE, NUMBER, SEQ, VERSION, ATTEMPTS, TOKEN, WORKER, ENQUEUED, QUEUED_AT, FIRST = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 -- @const
 local STARTED_AT, TIMER, TIMER_MS, WALKS, OFFER, PRIORITY, POOL, USER, TASK, SERVICE = 11, 12, 13, 14, 15, 16, 17, 18, 19, 20 -- @const
 local POLICY, CLAIMS, SHORT_SPEC = 21, 22, 23 -- @const
-local ENDED, RESULT, KEY, DUE_AT, EXPIRY_MS, LOSSES, CANCEL, CAUSE, ERRORS, BACKING_OFF = 24, 25, 26, 27, 28, 29, 30, 31, 32, 33 -- @const
-local GONE, PRESENCE, WATCHERS, LOGS, REPORTED, SINCE, UNKNOWN_TASKS, BLOCKED, AWAITED = 34, 35, 36, 37, 38, 39, 40, 41, 42 -- @const
-local FLOW, STAGED, NEEDS, CANCELED_BY, PARENT, CHILD_FAILED, DELAYED, RUN_AT, LEVEL = 43, 44, 45, 46, 47, 48, 49, 50, 51 -- @const
-local TO_BEGIN, CAME, LOOP_BLOCKED, PORTIONS, HISTORY, MADE_BY, TOLD, REFUSED_BY = 52, 53, 54, 55, 56, 57, 58, 59 -- @const
-local STEPS, STEP_BYTES = 60, 61 -- @const
+local ENDED, RESULT, KEY, DUE_AT, EXPIRY_MS, STEPS, STEP_BYTES, WATCHERS, GONE = 24, 25, 26, 27, 28, 29, 30, 31, 32 -- @const
+local REPORTED, LOSSES, CANCEL, CAUSE, ERRORS, BACKING_OFF, PRESENCE, LOGS, SINCE = 33, 34, 35, 36, 37, 38, 39, 40, 41 -- @const
+local UNKNOWN_TASKS, BLOCKED, AWAITED, FLOW, STAGED, NEEDS, CANCELED_BY, PARENT = 42, 43, 44, 45, 46, 47, 48, 49 -- @const
+local CHILD_FAILED, DELAYED, RUN_AT, LEVEL, TO_BEGIN, CAME, LOOP_BLOCKED, PORTIONS = 50, 51, 52, 53, 54, 55, 56, 57 -- @const
+local HISTORY, MADE_BY, TOLD, REFUSED_BY = 58, 59, 60, 61 -- @const
 local HELD, KNOWN, RESOLVING, START_MARK, START_TASK, START_SPEC = 'h', 'k', 't', ' ', 'start', '\n{}' -- @const
 local DEADLINE_MARK = '  ' -- @const
 -- The task of signals that were given and of waits for one: records that take no place and need no worker.

@@ -4,7 +4,7 @@
 local DIGEST_FROM, DIGEST_MARK, IDENTITY_MARK, LOADED_AT_ONCE = 256, '\1', 2, 1000 -- @const
 local jobs = {all = {}, dirty = {}, buried = {}, forgotten = {}, specs = {}}
 -- What is written beside the heads (lib/request/write).
-local plan = {results = {}, progress = {}, asked = {}, logs = {}, steps = {}}
+local plan = {results = {}, progress = {}, asked = {}, logs = {}}
 -- The head of a job, with its id at .id; false where there is none.
 function jobs.of(id)
   local job = jobs.all[id]

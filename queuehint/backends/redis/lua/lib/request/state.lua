@@ -33,7 +33,7 @@ local NEXT_SHARED = 74 -- @const
 local CHANGES, EVENTS_BYTES = 75, 76 -- @const
 -- REFUSED_POOLS counts the pools with ready jobs that releases have refused, see lib/structures/ready_queue.
 local REFUSED_POOLS = 77 -- @const
-local STATE_SIZE, SCHEMA_VERSION = 77, 13 -- @const
+local STATE_SIZE, SCHEMA_VERSION = 77, 14 -- @const
 local request = {}
 
 local function corrupt(text) error('CORRUPT ' .. text, 0) end

@@ -246,7 +246,6 @@ function plan.commit(tells)
     for from = 1, #logged, 1000 do redis.call('RPUSH', store.log(id), unpack(logged, from, math.min(from + 999, #logged))) end
     redis.call('LTRIM', store.log(id), -1000, -1)
   end
-  for id, fields in pairs(plan.steps) do write_fields(store.steps(id), fields) end
   if rawget(schedules, 'write') then schedules.write() end
   if rawget(limits, 'write') then limits.write() end
   if rawget(closings, 'write') then closings.write() end
