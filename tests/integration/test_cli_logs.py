@@ -76,7 +76,7 @@ def logged(tmp_path: Path) -> Callable[..., list[str]]:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             check=False,
         )
         assert done.returncode == 0, done.stderr

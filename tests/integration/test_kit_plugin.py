@@ -62,7 +62,7 @@ def test_the_plugin_brings_nothing_that_its_fixtures_need() -> None:
         "queuehint.testing.driver",
     ]
     code = f"import sys, queuehint.testing.plugin; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout == "[]\n"
 
 
@@ -75,7 +75,7 @@ def run_pytest(folder: Path, source: str, *options: str) -> tuple[int, str]:
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr

@@ -47,7 +47,7 @@ def test_client_for_node_enqueues_asks_orders_and_follows(tmp_path: Path) -> Non
     with sched.events_sync(), served(url) as root:
         script = SCRIPT % {"client": CLIENT.as_uri(), "root": root}
         done = subprocess.run(
-            ["node", "--input-type=module", "-e", script], capture_output=True, text=True, timeout=60, check=False
+            ["node", "--input-type=module", "-e", script], capture_output=True, text=True, timeout=240, check=False
         )
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout) == {

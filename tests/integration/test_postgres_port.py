@@ -409,8 +409,9 @@ def test_silent_port_is_replaced_by_mail_and_calls_run_once(
     place: Place, monkeypatch: pytest.MonkeyPatch, shell: str
 ) -> None:
     """The connection is half open: bytes vanish, and neither end is told."""
-    monkeypatch.setattr(links_module, "SILENCE_S", 1.0)
+    monkeypatch.setattr(links_module, "SILENCE_S", 3.0)
     monkeypatch.setattr(links_module, "_LOOK_S", 0.1)
+    monkeypatch.setattr(server_module, "BEAT_S", 0.2)
     monkeypatch.setattr(door_module, "CONNECT_S", 0.3)
     with Proxy(1) as proxy:
         leader = advertised(place, proxy)
@@ -449,7 +450,8 @@ def test_port_that_drops_packets_costs_bounded_time_once(place: Place, monkeypat
 
 
 def test_cuts_and_silence_lose_and_repeat_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links_module, "SILENCE_S", 1.0)
+    monkeypatch.setattr(links_module, "SILENCE_S", 3.0)
+    monkeypatch.setattr(server_module, "BEAT_S", 0.2)
     monkeypatch.setattr(door_module, "CONNECT_S", 0.3)
     with Proxy(1) as proxy, ThreadPoolExecutor(4) as pool:
         leader = advertised(place, proxy)

@@ -70,7 +70,7 @@ def test_package_lease_helper_and_kit_import_only_their_needs() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 50
@@ -78,7 +78,7 @@ def test_package_lease_helper_and_kit_import_only_their_needs() -> None:
 
 def test_kit_without_extras_names_the_missing_extra() -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", _WITHOUT], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-W", "error", "-c", _WITHOUT], capture_output=True, text=True, check=True, timeout=240
     )
     missing = set(done.stdout.split())
     assert missing >= {"BackendConformance", "BackendStateMachine", "check_queue", "hints", "jobs"}
@@ -92,6 +92,6 @@ def test_commands_import_no_store_before_one_is_opened() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
