@@ -18,7 +18,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
 
 from queuehint import operations as op
 from queuehint.backends.steps import Steps
@@ -150,7 +149,7 @@ def _routes(board: Board) -> list[Any]:
         Route("/healthz", _healthy),
         Route("/readyz", _readiness(board)),
         Route("/robots.txt", _robots),
-        Mount("/static", StaticFiles(directory=pages.STATIC), name="static"),
+        Mount("/static", pages.Files(directory=pages.STATIC), name="static"),
         *shown,
     ]
 
@@ -262,8 +261,9 @@ async def _robots(_request: Request) -> Response:
 
 
 def _refusal(request: Request, error: Refused) -> Response:
-    """Return an error as a page for browsers, and as a problem document for programs."""
-    is_page = "text/html" in request.headers.get("accept", "") and f"{API}/" not in request.url.path
+    """Return an error as a page for browsers, and as a problem document for programs and in place of a stream."""
+    accepted = request.headers.get("accept", "")
+    is_page = "text/html" in accepted and "text/event-stream" not in accepted and f"{API}/" not in request.url.path
     return pages.refused(request, error) if is_page else refusal(error)
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 STREAMS_MAX: Final = 256
 """How many streams a board has open at once."""
+FULL_S: Final = 60
+"""After so long one that found all streams in use may try again."""
 PING_S: Final = 15.0
 """A stream without events says this often how far it has come."""
 DEBOUNCE_S: Final = 0.25
@@ -67,7 +69,8 @@ def _streamed(asker: Asker, request: Request, parts: Callable[[Asker, Opening], 
     """Return a stream. A HEAD request opens no stream."""
     asker.check_read()
     if asker.board.streams >= STREAMS_MAX:
-        raise Refused(503, "too-many-streams", f"{STREAMS_MAX} streams are open, the limit")
+        detail = f"{STREAMS_MAX} streams are open, the limit"
+        raise Refused(503, "too-many-streams", detail, {"Retry-After": str(FULL_S)})
     query = request.query_params
     after = request.headers.get("last-event-id") or query.get("after")
     wanted = read_query(EventFilter, query, set(query) - {"after"}).check()

@@ -247,6 +247,10 @@ async def test_streams_are_bounded(board: WebClient, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(events, "STREAMS_MAX", 0)
     answer = await board.get("/events")
     assert (answer.status, answer.json["error"]) == (503, "too-many-streams")
+    assert answer.headers["retry-after"] == "60"
+    of_page = await board.get("/live", hx_request="true", accept="text/html, text/event-stream")
+    assert (of_page.status, of_page.json["error"]) == (503, "too-many-streams"), "a page shows no notice of it"
+    assert "hx-retarget" not in of_page.headers
 
 
 async def test_stream_ends_when_the_store_is_away(sched: Scheduler, board: WebClient) -> None:

@@ -409,7 +409,7 @@ async def test_several_namespaces_have_a_page_that_lists_them() -> None:
     text = (await client.get("/b.c/")).text
     assert '<a href="/"><bdi>b.c</bdi></a>' in text
     assert 'href="/b.c/jobs"' in text
-    assert 'href="/static/board.css"' in text
+    assert 'href="/static/board.css?v=' in text
     check_html(text)
     access = Access(read=False)
     assert (await client.get("/")).status == 403
@@ -1051,6 +1051,27 @@ def test_vendored_files_equal_the_manifest() -> None:
         assert (folder / each["license_file"]).is_file()
         known |= {each["file"], each["license_file"]}
     assert {path.name for path in folder.iterdir()} == known
+
+
+@pytest.mark.parametrize("root", ["", "/ops/board"])
+async def test_files_are_kept_by_browsers_until_they_change(root: str) -> None:
+    client = WebClient((await board()).client.app, root=root)
+    text = (await client.get("/")).text
+    addresses = re.findall(r'(?:href|src)="([^"]*/static/[^"]+)"', text)
+    assert len(addresses) == 5
+    for address in addresses:
+        target = address.removeprefix(root)
+        name, _, query = target.removeprefix("/static/").partition("?v=")
+        assert hashlib.sha256((STATIC / name).read_bytes()).hexdigest().startswith(query)
+        answer = await client.get(target)
+        assert (answer.status, len(query)) == (200, 12)
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+        # A process of another release has another file there: it is asked for anew each time, and may be the same.
+        for other in (f"/static/{name}?v=0123456789ab", f"/static/{name}"):
+            answer = await client.get(other)
+            assert (answer.status, answer.headers["cache-control"]) == (200, "no-cache")
+            again = await client.get(other, if_none_match=answer.headers["etag"])
+            assert (again.status, again.headers["cache-control"]) == (304, "no-cache")
 
 
 def test_files_of_a_page_weigh_less_than_150_kilobytes() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from queuehint import Claim, JobSpec, JobState
-from queuehint.web import Access
+from queuehint.web import Access, events
 from tests.proxy import Proxy
 from tests.servers import Server, find_servers, until, why_no_server
 from tests.web import pictures
@@ -396,6 +396,19 @@ def test_eight_tabs_are_open_at_once(browser: Any) -> None:
         tabs[0].evaluate(HIDE, False)
         shows(tabs[0], ".tile.started .count", str(running))
         context.close()
+
+
+def test_page_without_a_stream_says_so_and_asks_again(browser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "STREAMS_MAX", 0)
+    with Served(seeded) as served, page_of(browser, served) as page:
+        page.goto("/")
+        shows(page, "#live", "every 15 s")
+        assert text_of(page, "#notice") == ""
+        assert page.get_attribute("#live", "title") == "All streams of the board are in use."
+        monkeypatch.setattr(events, "STREAMS_MAX", 256)
+        page.evaluate("htmx.trigger(document.getElementById('live'), 'again')")  # as a minute later
+        shows(page, "#live", "live")
+        assert page.get_attribute("#live", "title") is None
 
 
 def test_everything_is_reached_by_the_keyboard(browser: Any) -> None:

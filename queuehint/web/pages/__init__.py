@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.web.pages import enqueue, lists, looks, orders
-from queuehint.web.pages.rendering import STATIC, Page, guarded, links_of, refused, render, shared
+from queuehint.web.pages.files import STATIC, Files
+from queuehint.web.pages.rendering import Page, guarded, links_of, refused, render, shared
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from queuehint.web.board import Asker
 
-__all__ = ["PAGES", "STATIC", "namespaces", "refused"]
+__all__ = ["PAGES", "STATIC", "Files", "namespaces", "refused"]
 
 
 async def namespaces(asker: Asker, request: Request) -> Response:

@@ -30,7 +30,6 @@ from queuehint.web.pages.views.links import Links
 from queuehint.web.problems import Refused, status_of
 
 HERE: Final = FilePath(__file__).parents[1]
-STATIC: Final = HERE / "static"
 NAVIGATION: Final = (
     ("now", "", "Now"),
     ("places", "places", "Places"),

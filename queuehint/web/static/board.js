@@ -121,10 +121,23 @@
     live.classList.toggle("is-on", on);
     live.classList.toggle("is-off", !on);
     live.textContent = on ? "live" : "reconnecting";
+    live.removeAttribute("title");
+  }
+  // All streams of the board are in use: the page asks for itself every 15 s, and for a stream once a minute.
+  function markFull() {
+    mark(false);
+    live.textContent = "every 15 s";
+    live.title = "All streams of the board are in use.";
   }
   document.addEventListener("htmx-sse-after-connection", () => mark(true));
-  document.addEventListener("htmx-sse-error", () => mark(false));
+  document.addEventListener("htmx-sse-error", (event) => event.detail?.status === 503 ? markFull() : mark(false));
   document.addEventListener("htmx-sse-close", () => mark(false));
+  document.addEventListener("htmx-after-request", (event) => {
+    const ctx = event.detail?.ctx;
+    if (!live || ctx?.sourceElement !== live || ctx.response?.raw?.status !== 503) return;
+    markFull();
+    setTimeout(() => window.htmx.trigger(live, "again"), 60000);
+  });
   document.addEventListener("htmx-error", (event) => {
     if (event.detail?.ctx?.sourceElement?.id !== "page") return;
     const away = document.getElementById("away");

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 import attrs
 
 from queuehint.values.hint import Path, queue_key
+from queuehint.web.pages.files import query_of
 
 _MOVES: Final = frozenset({".", "..", "-"})
 """What no segment of a path can be: browsers take the first two for steps upward, and the last stands for these."""
@@ -75,8 +76,8 @@ class Links:
         return self.at("jobs", **query)
 
     def static(self, name: str) -> str:
-        """Return the address of a file."""
-        return f"{self.files}/static/{name}"
+        """Return the address of a file, which changes with it."""
+        return f"{self.files}/static/{name}?{query_of(name)}"
 
 
 def _query(query: Mapping[str, object]) -> str:
