@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, get_args
 
 import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "AGAIN_MAX",
@@ -135,6 +138,11 @@ class Operation(Generic[Reply]):
     """Its reply may have grants."""
     is_for_inbox: ClassVar[bool] = False
     """A producer may write it in a transaction of the application's: alone, or as part of one submission."""
+
+    @property
+    def named(self) -> Iterable[str]:
+        """The ids of jobs that have to be there already for what it changes."""
+        return ()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import attrs
 
@@ -14,6 +14,9 @@ from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
 from queuehint.values.schedule import Recurrence
 from queuehint.values.spec import JobSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "TALLIES",
@@ -55,6 +58,11 @@ class Cancel(Operation[Judged]):
     is_for_inbox: ClassVar[bool] = True
     ids: Annotated[tuple[JobId, ...], AtMost(IDS_MAX)]
     reason: ShortText | None = None
+
+    @property
+    def named(self) -> Iterable[str]:
+        """The ids of jobs that have to be there already."""
+        return self.ids
 
 
 @attrs.frozen
@@ -132,6 +140,11 @@ class Redrive(Operation[Judged]):
     waiting: bool = False
     drop_steps: bool = False
     again: Annotated[tuple[AnyCount, ...], AtMost(AGAIN_MAX)] = ()
+
+    @property
+    def named(self) -> Iterable[str]:
+        """The ids of jobs that have to be there already."""
+        return self.ids
 
 
 @attrs.frozen

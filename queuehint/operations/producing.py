@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import attrs
 
@@ -28,6 +28,9 @@ from queuehint.values.outcome import RESULT_BYTES_MAX
 from queuehint.values.policy import OnDependencyFailure
 from queuehint.values.record import JobState
 from queuehint.values.spec import DEPENDENCIES_MAX, PORTION_MAX, Dependency, JobSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "BEFORE_LAST",
@@ -168,6 +171,13 @@ class Enqueue(Operation[Enqueued]):
     flow_timeout_ms: SomeMs | None = None
     closing: Closing | None = None
     is_further: bool = False
+
+    @property
+    def named(self) -> Iterable[str]:
+        """The ids of jobs of other submissions that these depend on; of parts before this one, too."""
+        edges = [edge for spec in self.jobs for edge in spec.depends_on]
+        own = {spec.id for spec in self.jobs} if edges else set()
+        return [edge.id for edge in edges if edge.id not in own]
 
 
 @attrs.frozen

@@ -130,6 +130,22 @@ def test_operations_and_questions_find_jobs_committed_before(place: Place, way: 
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_jobs_that_another_process_has_committed_are_found_by_id(place: Place, way: str) -> None:
+    sched, other = place.of[way], place.process()
+    app = place.app(other)
+    [early] = written(app, "canceled")
+    assert sched.cancel_sync([early.id]) == [True]
+    [early] = written(app, "dependency")
+    late = sched.jobs["save"].using(after=[early.id]).enqueue_sync("dependent")
+    assert late.state_sync() is JobState.DEFERRED
+    with sched.flow_sync("import") as flow:
+        begin = flow.add(sched.jobs["save"], "begin")
+        [early] = written(app, "another dependency")
+        flow.add(sched.jobs["save"].using(after=[begin, early.id]), "end")
+    assert place.order() == ["dependency", "another dependency", "begin", "dependent", "end"]
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_open_transaction_is_not_waited_for_and_comes_later(place: Place, way: str) -> None:
     sched = place.of[way]
     one, two = place.app(sched), place.app(sched)

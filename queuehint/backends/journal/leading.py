@@ -49,7 +49,7 @@ from queuehint.operations.inbox import operations_of
 from queuehint.operations.wire import QUESTIONS, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from queuehint.backends.base import Interest
     from queuehint.backends.journal.guests.greetings import Hello
@@ -302,9 +302,7 @@ class LeadingStore(WritingStore):
             now_ms = self._time_ms()
             self._until_ms = now_ms
             leases = self._own_leases(now_ms)
-        is_question = any(type(ticket.operation) in UNWRITTEN for ticket in batch)
-        behind = min([ticket.behind for ticket in batch if not self._is_seen(ticket.behind)], default=0)
-        self._take_rows(now_ms, at_once=is_question, behind=behind)
+        self._take_rows(now_ms, batch)
         lines: list[bytes] = []
         todo: list[Ticket] = []
         size, asked, claims = 0, set[Request](), False
@@ -327,19 +325,26 @@ class LeadingStore(WritingStore):
                     todo, lines, leases, size, claims = [], [], [], 0, False
         self._do_group(todo, lines, leases, now_ms, claims=claims)
 
-    def _take_rows(self, now_ms: int, *, at_once: bool, behind: int) -> None:
+    def _may_overlook(self, ticket: Ticket) -> bool:
+        """Return whether somebody asks for what may just have been committed, or names a job that is not there."""
+        operation, jobs = ticket.operation, self.engine.table.jobs
+        assert operation is not None
+        return type(operation) in UNWRITTEN or any(job_id not in jobs for job_id in operation.named)
+
+    def _take_rows(self, now_ms: int, batch: Iterable[Ticket]) -> None:
         """
         Have what applications have written in their transactions take effect, in the order of their commits.
 
         Args:
-            at_once: somebody asks for what may just have been written.
-            behind: somebody comes behind this transaction, and its rows may not have taken effect; 0 for none.
+            batch: what is done next, and may be about that.
         """
         journal = self._journal
         assert journal is not None
         if journal.looks_every_s is None:
             return
-        if not (at_once or behind or journal.looks_always or time.monotonic() >= self._looks_s):
+        behind = min([ticket.behind for ticket in batch if not self._is_seen(ticket.behind)], default=0)
+        is_due = behind or journal.looks_always or time.monotonic() >= self._looks_s
+        if not (is_due or any(map(self._may_overlook, batch))):
             return
         is_more, waits = True, False
         while is_more and self._is_open:
