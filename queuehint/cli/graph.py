@@ -154,9 +154,11 @@ def graph(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the jobs of a flow and what each waits for."""
+    """Draw the jobs of a flow, what each waits for, and their children."""
     with opened(target, namespace, as_json=as_json) as sched:
         found = sched.get_flow(flow).graph_sync()
+        if not found.is_whole:
+            typer.echo("queuehint: there are more children: queuehint ls --parent ID", err=True)
         if as_json or format is Format.JSON:
             print(found.json())
             return
@@ -214,6 +216,8 @@ def _job(node: FlowNode, edge: FlowEdge | None) -> Text:
         text.append(f"  {told_states(node) or node.state}", STYLES[node.state])
     if node.task is not None and node.task != node.name and node.count == 1:
         text.append("  ").append_text(cell(node.task))
+    if edge is not None and edge.child:
+        text.append("  child", "dim")
     if edge is not None and edge.when != "success":
         text.append(f"  on {edge.when}", "dim")
     return text

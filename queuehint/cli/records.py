@@ -98,11 +98,14 @@ def export(
     """Write records as JSON, one object a line: every field, also arguments, results and logs; or as CSV."""
     with opened(target, namespace, as_json=False) as sched:
         chosen = choose(state=states_of(state))
+        children = flow is not None and not chosen
         if flow is not None:
             chosen["flow"] = flow
             check_flow(sched, flow)
         try:
-            count = sched.records.export_sync(file, newest_first=newest, format=format.value, **chosen)
+            count = sched.records.export_sync(
+                file, newest_first=newest, format=format.value, children=children, **chosen
+            )
         except OSError as error:
             if file is None:
                 raise  # the reader has gone

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from queuehint import JobContext
 from queuehint.cli.filters import states_of, time_of
 from queuehint.cli.opening import UsageError
+from queuehint.client.flows import children
 from tests.commands import System, open_system
 from tests.terminal import Terminal
 
@@ -128,6 +130,30 @@ def test_records_are_written_out_whole(system: System, tmp_path: Path) -> None:
     assert system.ok("export", "--state", "failed", "--file", str(file)) == "1 record\n"
     assert json.loads(file.read_text())["errors"][0]["message"] == "a picture is missing"
     assert system.run("export", "--file", str(tmp_path / "no" / "where")).exit_code == 2
+
+
+def test_records_of_a_flow_are_written_out_with_children(system: System) -> None:
+    step = system.sched._jobs["step"]
+
+    @system.sched.job
+    def split(ctx: JobContext) -> None:
+        ctx.enqueue_sync(step)
+
+    with system.sched.flow_sync("f") as flow:
+        flow.add(split.using(id="a", user="ann"))
+    system.sched.drain_sync(run=True, timeout=60)
+
+    assert [json.loads(line)["id"] for line in system.ok("export", "--flow", "f").splitlines()] == ["a", "a.1"]
+    assert len(system.ok("export", "--flow", "f", "--user", "ann").splitlines()) == 1
+    assert system.ok("graph", "f").splitlines() == ["split  FINISHED", "└── a.1  FINISHED  step  child"]
+
+
+def test_graph_without_all_children_says_so(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    test_records_of_a_flow_are_written_out_with_children(system)
+    monkeypatch.setattr(children, "PAGES_MAX", 0)
+    result = system.run("graph", "f")
+    assert result.stdout.splitlines() == ["split  FINISHED"]
+    assert "there are more children: queuehint ls --parent ID" in result.stderr
 
 
 def test_records_of_a_flow_are_written_out_as_a_table(system: System, tmp_path: Path) -> None:

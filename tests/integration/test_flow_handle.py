@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import attrs
 import pytest
 
 from queuehint import (
+    Children,
+    FlowHandle,
     FlowNotFoundError,
     FlowState,
     InvalidJobError,
     InvalidJobTypeError,
     JobCanceledError,
+    JobContext,
     JobFailedError,
     JobNotFoundError,
     JobSpec,
@@ -23,6 +29,9 @@ from queuehint import (
     WouldDeadlockError,
 )
 from queuehint import operations as op
+from queuehint.client.flows import children as children_of_flows
+from queuehint.client.flows.children import Children as Search
+from queuehint.values.record import JobRecord
 from tests.flow_shop import Shop, _is
 from tests.schedulers import Gate, turns, until
 
@@ -284,6 +293,116 @@ async def test_the_jobs_of_a_flow_come_in_pages_in_order() -> None:
         results = await flow.result()
         assert results == await by_id.result() == {f"n{n}": n for n in range(450)}
         assert list(results) == [f"n{n}" for n in range(450)]
+
+
+async def family(shop: Shop) -> FlowHandle:
+    """Run a flow whose one job makes three children, the first of which makes one of its own."""
+
+    @shop.sched.job
+    async def leaf() -> None: ...
+
+    @shop.sched.job
+    async def middle(ctx: JobContext, number: int) -> None:
+        if number == 0:
+            await ctx.enqueue(leaf.using(id="leaf"))
+
+    @shop.sched.job
+    async def top(ctx: JobContext) -> Children:
+        for number in range(3):
+            await ctx.enqueue(middle.using(id=f"m{number}"), number)
+        return Children()
+
+    async with shop.sched.flow("f") as flow:
+        flow.add(top.using(id="top"))
+    async with shop.sched.worker():
+        await shop.sched.drain(timeout=60)
+    return shop.sched.get_flow(flow.id)
+
+
+async def test_graph_of_a_flow_has_children_and_grandchildren() -> None:
+    shop = Shop()
+    flow = await family(shop)
+    graph = await flow.graph()
+    assert [node.id for node in graph.nodes] == ["top", "m0", "m1", "m2", "leaf"]
+    assert graph.is_whole
+    assert {(edge.source, edge.target) for edge in graph.edges if edge.child} == {
+        *[("top", f"m{number}") for number in range(3)], ("m0", "leaf"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("limit, most", [("PAGES_MAX", 1), ("CHILDREN_MAX", 2)])
+async def test_graph_of_many_children_says_that_some_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
+    flow = await family(Shop())
+    monkeypatch.setattr(children_of_flows, limit, most)
+    graph = await flow.graph()
+    assert (len(graph.nodes), graph.is_whole) == (4, False)
+
+
+async def test_records_of_a_flow_are_exported_with_children() -> None:
+    shop = Shop()
+    await family(shop)
+    for children, ids in (
+        (True, ["top", "m0", "m1", "m2", "leaf"]),
+        (False, ["top"]),
+    ):
+        for is_sync in (True, False):
+            out = io.StringIO()
+            export = shop.sched.records.export_sync if is_sync else shop.sched.records.export
+            count = export(out, flow="f", children=children)
+            count = await count if isinstance(count, Awaitable) else count
+            assert (count, [json.loads(line)["id"] for line in out.getvalue().splitlines()]) == (len(ids), ids)
+
+
+async def test_children_are_exported_of_a_flow_alone() -> None:
+    records = Shop().sched.records
+    wrong: list[dict[str, Any]] = [{}, {"flow": "f", "user": "ann"}, {"parent": "top"}]
+    for part in wrong:
+        with pytest.raises(InvalidJobError, match="children requires flow, and no other condition"):
+            await records.export(io.StringIO(), children=True, **part)
+    with pytest.raises(InvalidJobTypeError, match="children"):
+        records.export_sync(io.StringIO(), children=1, flow="f")  # type: ignore[arg-type]
+
+
+async def begun() -> JobRecord:
+    """Return the record of a job `a` that has begun."""
+    shop = Shop()
+    record = await shop.sched.get((await shop.step.using(id="a").enqueue()).id)
+    assert record is not None
+    search = Search("f")
+    search.follow([record])
+    assert search.is_over, "it has not begun"
+    return attrs.evolve(record, attempts=1)
+
+
+async def found_in(*pages: op.Page) -> tuple[list[JobRecord], list[op.Position | None]]:
+    """Search for the children of the job `a`, whose pages are these. Return those found and the positions asked for."""
+    search = Search("f")
+    search.follow([await begun()])
+    found: list[JobRecord] = []
+    asked: list[op.Position | None] = []
+    for page in pages:
+        steps = search.page()
+        question: Any = next(steps)
+        assert question.filter.parent == "a"
+        asked.append(question.after)
+        with pytest.raises(StopIteration) as end:
+            steps.send(page)
+        found += end.value.value
+    assert search.is_over
+    return found, asked
+
+
+async def test_children_of_reused_ids_are_exported_once() -> None:
+    again = await begun()
+    inner = attrs.evolve(again, id="b", spec=attrs.evolve(again.spec, flow="f"))
+    found, _ = await found_in(op.Page((again, inner), None), op.Page((again,), None))
+    assert found == [again]
+
+
+async def test_all_pages_of_children_are_read() -> None:
+    assert await found_in(op.Page((), ("", 7)), op.Page((), None)) == ([], [None, ("", 7)])
 
 
 async def test_a_flow_is_drawn_with_its_states() -> None:

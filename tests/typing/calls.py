@@ -480,6 +480,7 @@ async def records_are_selected_by_their_fields(ctx: JobContext) -> None:
     assert_type(await sched.records.list_by_ids(["a"]), Sequence[JobRecord])
     assert_type((await sched.records.count(since=datetime.now(UTC))).total, int)
     assert_type(await sched.records.export(user="ann"), int)
+    assert_type(await sched.records.export(flow="f", children=True), int)
     async for record in sched.records.iterate(task="bare"):
         assert_type(record, JobRecord)
     async for name, count in sched.records.users("docs"):

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import attrs
 import pytest
 
 from queuehint import InvalidJobError, InvalidJobTypeError
@@ -13,7 +14,7 @@ from queuehint.cli.graph import _jobs
 from queuehint.client.flows.graph import FlowEdge, FlowGraph, FlowNode, draw
 from queuehint.testing.driver import Queue, job
 from queuehint.values.record import JobState
-from queuehint.values.spec import Dependency, JobSpec
+from queuehint.values.spec import CHILDREN_TASK, Dependency, JobSpec
 from tests.each import for_each
 
 EVIL = [
@@ -85,6 +86,37 @@ def test_a_flow_is_told_as_json() -> None:
         {"source": "1", "target": "2", "when": "success", "data": True},
         {"source": "x", "target": "2", "when": "failure", "data": False},
     ]
+
+
+def test_children_are_drawn_below_the_jobs_that_made_them() -> None:
+    queue = Queue(job("a", flow="f", name="split"), job("b", flow="f", after="a"))
+    queue.start()
+    made_by_a = [*[job(f"a.{n}") for n in range(3)], job("last", after=["a.0"]), job("same", flow="f"), job("all")]
+    tasks = {"all": CHILDREN_TASK, "last": "sum"}
+    queue.enqueue_from("a", *[attrs.evolve(spec, task=tasks.get(spec.id, "part"), parent="a") for spec in made_by_a])
+    records = [queue.record(each) for each in ("a", "b", "same")]
+    children = [queue.record(each) for each in ("a.0", "a.1", "a.2", "last", "all")]
+    graph = draw("f", records, children, is_whole=False)
+    assert [node.id for node in graph.nodes] == ["a", "b", "same", "a.0", "a.1", "a.2", "last"]
+    made = [FlowEdge("a", each, child=True) for each in ("same", "a.0", "a.1", "a.2", "last")]
+    assert sorted(graph.edges, key=str) == sorted([FlowEdge("a", "b"), FlowEdge("a.0", "last"), *made], key=str)
+    assert "n0 -.->|child| n3" in graph.mermaid()
+    assert 'n0 -> n3 [style=dotted, label="child"];' in graph.dot()
+    told = json.loads(graph.json())
+    assert told["is_whole"] is False
+    assert {"source": "a", "target": "a.1", "when": "success", "data": False, "child": True} in told["edges"]
+    assert "child" not in next(edge for edge in told["edges"] if edge["target"] == "b")
+    assert (1, "a.1  QUEUED  part  child") in [(depth, text.plain) for depth, text in _jobs(graph, 1)]
+    grouped = graph.grouped(1)
+    assert not grouped.is_whole
+    assert {node.name for node in grouped.nodes} >= {"part x 3"}
+
+
+def test_dependents_and_children_of_a_task_are_drawn_apart() -> None:
+    nodes = tuple([FlowNode(name, name, "t", JobState.QUEUED) for name in ("b", "c", "d", "e")])
+    head = FlowNode("a", "a", "head", JobState.FINISHED)
+    edges = (*[FlowEdge("a", each) for each in "bc"], *[FlowEdge("a", each, child=True) for each in "de"])
+    assert [node.name for node in FlowGraph("f", (head, *nodes), edges).grouped(1).nodes] == ["a", "t x 2", "t x 2"]
 
 
 def test_equal_jobs_are_drawn_as_one() -> None:

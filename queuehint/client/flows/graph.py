@@ -14,7 +14,7 @@ import attrs
 
 from queuehint.schema.checks import check_int
 from queuehint.values.record import JobState
-from queuehint.values.spec import When
+from queuehint.values.spec import CHILDREN_TASK, When
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -63,12 +63,19 @@ class FlowNode:
 
 @attrs.frozen
 class FlowEdge:
-    """One edge: *target* waits for *source*, both by id. *data*: the target needs the result of the source."""
+    """
+    One edge: *target* waits for *source*, both by id.
+
+    Args:
+        data: the target needs the result of the source.
+        child: the handler of the source made the target, which does not wait for it.
+    """
 
     source: str
     target: str
     when: When = "success"
     data: bool = False
+    child: bool = False
 
 
 @attrs.frozen
@@ -77,12 +84,15 @@ class FlowGraph:
     A snapshot of the jobs of a flow and their edges.
 
     Args:
-        nodes: in order of number, then what they depend on elsewhere.
+        nodes: in order of number, then their children and the children of these, then what they depend on elsewhere.
+        is_whole: whether all children are in it. They are read by up to 1 000 questions, each for up to 200 of one job,
+            until 10 000 are found.
     """
 
     flow: str
     nodes: tuple[FlowNode, ...]
     edges: tuple[FlowEdge, ...]
+    is_whole: bool = True
 
     def grouped(self, most: int = GROUP_OVER, nodes: int = PAGE_NODES) -> FlowGraph:
         """
@@ -130,8 +140,8 @@ class FlowGraph:
             style = f":::{node.state}" if node.state is not None else ":::elsewhere"
             lines.append(f'    {marks[node.id]}["{text}"]{style}')
         for edge in self.edges:
-            arrow = "==>" if edge.data else "-->"
-            when = "" if edge.when == "success" else f"|{edge.when}|"
+            arrow = "-.->" if edge.child else "==>" if edge.data else "-->"
+            when = "|child|" if edge.child else "" if edge.when == "success" else f"|{edge.when}|"
             lines.append(f"    {marks[edge.source]} {arrow}{when} {marks[edge.target]}")
         for state in dict.fromkeys(node.state for node in self.nodes):
             if state is None:
@@ -148,7 +158,7 @@ class FlowGraph:
             style = f'style=filled, fillcolor="{_FILL[node.state]}"' if node.state is not None else "style=dashed"
             lines.append(f"    {marks[node.id]} [label={_dot_text(_label(node))}, {style}];")
         for edge in self.edges:
-            facts = ["penwidth=2"] if edge.data else []
+            facts = ["style=dotted", 'label="child"'] if edge.child else ["penwidth=2"] if edge.data else []
             if edge.when != "success":
                 facts.append(f'label="{edge.when}"')
             told = f" [{', '.join(facts)}]" if facts else ""
@@ -157,9 +167,9 @@ class FlowGraph:
 
     def json(self) -> str:
         """
-        Return an object with ``flow``, ``nodes`` and ``edges``.
+        Return an object with ``flow``, ``nodes`` and ``edges``, and ``is_whole`` if it is not.
 
-        Nodes and edges have the fields of `FlowNode`, `FlowEdge`.
+        Nodes and edges have the fields of `FlowNode`, `FlowEdge`; ``child`` stands only at edges to children.
 
         It holds no ``<``, ``>`` or ``&``, so that it may stand inside HTML.
         """
@@ -170,22 +180,29 @@ class FlowGraph:
         return {node.id: f"n{number}" for number, node in enumerate(self.nodes)}
 
 
-def draw(flow: str, records: Iterable[JobRecord]) -> FlowGraph:
-    """Return the graph of a flow's jobs."""
+def draw(
+    flow: str, records: Iterable[JobRecord], children: Iterable[JobRecord] = (), *, is_whole: bool = True
+) -> FlowGraph:
+    """Return the graph of a flow's jobs and of their children; without the jobs that collect children."""
     nodes: dict[str, FlowNode] = {}
     edges: list[FlowEdge] = []
-    for record in records:
+    made = [record for record in children if record.spec.task != CHILDREN_TASK]
+    for record in (*records, *made):
         spec = record.spec
         nodes[record.id] = FlowNode(record.id, spec.name or record.id, spec.task, record.state)
         edges += [FlowEdge(edge.id, record.id, edge.when, edge.data) for edge in spec.depends_on]
+        if spec.parent in nodes:
+            edges.append(FlowEdge(spec.parent, record.id, child=True))
     for edge in edges:
         if edge.source not in nodes:
             nodes[edge.source] = FlowNode(edge.source, edge.source)
-    return FlowGraph(flow, tuple(nodes.values()), tuple(edges))
+    return FlowGraph(flow, tuple(nodes.values()), tuple(edges), is_whole)
 
 
 def _is_told(attribute: attrs.Attribute[Any], value: Any) -> bool:
     """Return whether the JSON includes a field: the number of jobs only if a node stands for several."""
+    if attribute.name in {"child", "is_whole"}:
+        return value is not attribute.default
     return attribute.name not in {"states", "count"} or (bool(value) and value != 1)
 
 
@@ -211,7 +228,7 @@ def _merged(graph: FlowGraph, alike: Callable[[FlowGraph], Mapping[str, Hashable
         if into[edge.source] is not into[edge.target]
     ]
     kept = {node.id: node for node in into.values()}
-    return FlowGraph(graph.flow, tuple(kept.values()), tuple(dict.fromkeys(edges)))
+    return FlowGraph(graph.flow, tuple(kept.values()), tuple(dict.fromkeys(edges)), graph.is_whole)
 
 
 def _as_one(group: list[FlowNode]) -> FlowNode:
@@ -234,12 +251,12 @@ def _siblings(graph: FlowGraph) -> Mapping[str, Hashable]:
     return {node.id: (node.task, frozenset(around[node.id])) for node in graph.nodes}
 
 
-def _around(graph: FlowGraph) -> dict[str, list[tuple[str, bool, When, bool]]]:
+def _around(graph: FlowGraph) -> dict[str, list[tuple[str, bool, When, bool, bool]]]:
     """Return for each node what is at the other ends of its edges, whether it comes behind, and the kind of edge."""
-    around: dict[str, list[tuple[str, bool, When, bool]]] = {node.id: [] for node in graph.nodes}
+    around: dict[str, list[tuple[str, bool, When, bool, bool]]] = {node.id: [] for node in graph.nodes}
     for edge in graph.edges:
-        around[edge.source].append((edge.target, True, edge.when, edge.data))
-        around[edge.target].append((edge.source, False, edge.when, edge.data))
+        around[edge.source].append((edge.target, True, edge.when, edge.data, edge.child))
+        around[edge.target].append((edge.source, False, edge.when, edge.data, edge.child))
     return around
 
 

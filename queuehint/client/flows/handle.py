@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from queuehint.backends.base import Interest
 from queuehint.backends.steps import Steps, Wait, run_steps, run_steps_sync, tick_until_done, was_in_vain
+from queuehint.client.flows.children import draw_with_children
 from queuehint.client.flows.ends import ends_of, read_over, unfinished, was_not_needed
-from queuehint.client.flows.graph import FlowGraph, draw
+from queuehint.client.flows.graph import FlowGraph
 from queuehint.client.flows.rerun import rerun
 from queuehint.client.flows.stuck import find_dead
 from queuehint.client.handle import Client, JobHandle, outcome
@@ -190,12 +191,12 @@ class FlowHandle:
         return run_steps_sync(self._client.backend, self._find(name))
 
     async def graph(self) -> FlowGraph:
-        """Return the jobs and edges of the flow, for a drawing."""
-        return draw(self.id, await run_steps(self._client.backend, self._all()))
+        """Return the jobs and edges of the flow, for a drawing, with the children of its jobs and theirs."""
+        return await run_steps(self._client.backend, self._graph())
 
     def graph_sync(self) -> FlowGraph:
         """Like `graph`, for code without a loop."""
-        return draw(self.id, run_steps_sync(self._client.backend, self._all()))
+        return run_steps_sync(self._client.backend, self._graph())
 
     # --- what becomes of it --------------------------------------------------------------------------------------
 
@@ -334,6 +335,9 @@ class FlowHandle:
             records, after = yield from self._page(after)
             found += records
         return found
+
+    def _graph(self) -> Steps[FlowGraph]:
+        return (yield from draw_with_children(self.id, (yield from self._all())))
 
     def _find(self, name: str) -> Steps[JobHandle[Any]]:
         name = check_id(name, parameter="name")

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict, get_args, overload
 import attrs
 
 from queuehint.backends.steps import Steps, order_some
+from queuehint.client.flows.children import Children
 from queuehint.client.handle import Client, JobHandle, id_of
 from queuehint.errors import (
     CorruptStateError,
@@ -51,6 +52,21 @@ RecordOrder = Literal["place", "time"]
 RECORD_ORDERS: tuple[RecordOrder, ...] = get_args(RecordOrder)
 
 _STATES = tuple([str(state) for state in JobState])
+
+
+def check_children(children: object, wanted: RecordFilter) -> Children | None:
+    """
+    Return the search for the children of a flow's jobs, None if it is not asked for.
+
+    Raises:
+        InvalidJobError, InvalidJobTypeError: it is no bool, or the filter is not that of a flow alone.
+    """
+    if not check_bool(children, parameter="children"):
+        return None
+    flow = wanted.flow_alone
+    if flow is None:
+        raise InvalidJobError("children requires flow, and no other condition")
+    return Children(flow)
 
 
 class Part(TypedDict, total=False):

@@ -221,12 +221,15 @@ class RecordStore:
         *,
         newest_first: bool = False,
         format: ExportFormat = "json",
+        children: bool = False,
         **filter: Unpack[Filter],
     ) -> int:
         """
         Write the records that fit as JSON, one object a line, or as a table.
 
         Args:
+            children: also write the children of these, and theirs, behind each page of records: for ``flow=`` and no
+                other condition. It takes a question for each job that has begun.
             file: a path, what is there is replaced; or a text file; or None for standard output.
             format: ``"csv"`` for a table as of RFC 4180, with a header, in UTF-8: the fields that people ask for, less
                 logs, steps, edges and all errors but the last. A cell that a spreadsheet would take for a formula has a
@@ -236,9 +239,14 @@ class RecordStore:
             How many records were written.
         """
         asked, newest_first = ask.asked_for(filter), ask.check_order(newest_first)
+        search = ask.check_children(children, asked)
         with Export(file, format) as out:
             async for page in self._pages(asked, newest_first):
                 await asyncio.to_thread(out.write, page)
+                if search is not None:
+                    search.follow(page)
+                    while not search.is_over:
+                        await asyncio.to_thread(out.write, await self._run(search.page()))
             return out.count
 
     def export_sync(
@@ -247,13 +255,19 @@ class RecordStore:
         *,
         newest_first: bool = False,
         format: ExportFormat = "json",
+        children: bool = False,
         **filter: Unpack[Filter],
     ) -> int:
         """Like `export`, for code without a loop."""
         asked, newest_first = ask.asked_for(filter), ask.check_order(newest_first)
+        search = ask.check_children(children, asked)
         with Export(file, format) as out:
             for page in self._pages_sync(asked, newest_first):
                 out.write(page)
+                if search is not None:
+                    search.follow(page)
+                    while not search.is_over:
+                        out.write(self._run_sync(search.page()))
             return out.count
 
     # --- write ---------------------------------------------------------------------------------------------------
