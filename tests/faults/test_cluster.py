@@ -319,6 +319,7 @@ async def test_client_of_a_dead_node_gets_errors_and_recovers(
         await work.enqueue()
     with pytest.raises(BackendUnavailableError, match=str(seed.port)):
         await asyncio.to_thread(sched.stats_sync)
+    monkeypatch.setattr(redis_session, "RETRY_S", checks.LIMIT_S)
     await asyncio.to_thread(seed.restart)
     await until(lambda: b"cluster_state:ok" in seed.call("CLUSTER", "INFO"), "the cluster serves")
     job = await work.enqueue()

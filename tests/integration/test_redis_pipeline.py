@@ -103,9 +103,9 @@ async def test_a_connection_that_fails_leaves_all_in_flight_unanswered(proxy: Pr
 
 async def test_a_server_that_answers_slowly_is_not_taken_for_silent(proxy: Proxy) -> None:
     line = await connect(proxy)
-    hurry(line, 2.0)
+    hurry(line, 3.0)
     # Each reply comes within the time, all of them do not.
-    said = await asyncio.gather(*(line.ask(("BLPOP", "nothing", "0.6")) for _ in range(4)))
+    said = await asyncio.gather(*(line.ask(("BLPOP", "nothing", "0.8")) for _ in range(4)))
     assert said == [None] * 4
     line.leave()
 
