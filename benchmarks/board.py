@@ -134,6 +134,10 @@ async def _work(url: str, concurrency: int, pause_s: float) -> None:
 # --- the pages --------------------------------------------------------------------------------------------------------
 
 
+class _RefusedError(Exception):
+    """A page was not answered: the store was slow."""
+
+
 class _Board:
     """A process of `queuehint web`."""
 
@@ -162,6 +166,8 @@ class _Board:
         reader, writer = await self._ask(target, *["HX-Request: true"] * is_fragment, "Connection: close")
         head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
         writer.close()
+        if head.startswith("HTTP/1.1 503"):
+            raise _RefusedError(target)
         assert head.startswith("HTTP/1.1 200"), f"{target}: {head.splitlines()[0]}"
         return body
 
@@ -190,6 +196,9 @@ class _Tabs:
         self._pages = pages
         self._tasks: list[asyncio.Task[None]] = []
         self.times_ms: dict[str, list[float]] = defaultdict(list)
+        self.ages_s: list[float] = []
+        """How old each page was when it was replaced."""
+        self.refused = 0
 
     async def __aenter__(self) -> Self:
         self._tasks = [asyncio.create_task(self._live(page)) for page in self._pages]
@@ -203,13 +212,25 @@ class _Tabs:
                 raise outcome
 
     async def _live(self, page: str) -> None:
-        found = LIVE.search(await self._board.get(page))
+        found = LIVE.search(await self._shown(page))
         if found is None:
             return
+        read_s = None
         async for _ in self._board.ticks(found[1].replace("&amp;", "&")):
             begin_s = time.perf_counter()
-            await self._board.get(page, is_fragment=True)
-            self.times_ms[page.partition("?")[0]].append(1000 * (time.perf_counter() - begin_s))
+            await self._shown(page, is_fragment=True)
+            now_s = time.perf_counter()
+            self.times_ms[page.partition("?")[0]].append(1000 * (now_s - begin_s))
+            if read_s is not None:
+                self.ages_s.append(now_s - read_s)
+            read_s = begin_s
+
+    async def _shown(self, page: str, *, is_fragment: bool = False) -> str:
+        while True:
+            try:
+                return await self._board.get(page, is_fragment=is_fragment)
+            except _RefusedError:
+                self.refused += 1
 
 
 # --- what is measured -------------------------------------------------------------------------------------------------
@@ -244,6 +265,8 @@ async def _paced(report: Report, server: RedisServer, board: _Board, pages: list
     report.add("jobs/s of a paced worker, no page open", "jobs/s", without.jobs_per_s)
     report.add("jobs/s of a paced worker, pages open", "jobs/s", beside.jobs_per_s)
     report.add("fragments of all pages", "per s", len(every) / seconds)
+    report.add("age of a page when it is replaced", "s", *(tabs.ages_s or (0.0,)))
+    report.add("pages refused, because the store was slow", "in all", tabs.refused)
     report.add("server's processor, no page open; pages open", "%", 100 * without.server, 100 * beside.server)
     report.add("board's processor, no page open; pages open", "%", 100 * without.board, 100 * beside.board)
     for name, times in tabs.times_ms.items():
@@ -258,17 +281,21 @@ async def _beside_a_drain(
 ) -> None:
     scheduler = Scheduler(server.url)
     await _begun(scheduler)
-    alone, open_, shares = [], [], []
+    alone, open_, shares, ages_s = [], [], [], []
     for _ in range(pairs):
         alone.append(await _window(scheduler, server, board, window_s))
-        async with _Tabs(board, pages):
+        async with _Tabs(board, pages) as tabs:
             await asyncio.sleep(1)
             open_.append(await _window(scheduler, server, board, window_s))
+        ages_s += tabs.ages_s
         shares.append(open_[-1].jobs_per_s / alone[-1].jobs_per_s)
     await scheduler.close()
     report.add("drain, no page open", "jobs/s", *[each.jobs_per_s for each in alone])
     report.add("drain, pages open", "jobs/s", *[each.jobs_per_s for each in open_])
+    report.add("server's processor for a job, no page open", "µs", *[each.server_us for each in alone])
+    report.add("server's processor for a job, pages open", "µs", *[each.server_us for each in open_])
     report.add("board's processor beside a drain", "%", *[100 * each.board for each in open_])
+    report.add("age of a page beside a drain", "s", *(ages_s or (0.0,)))
     report.aim("drain, pages open / none", statistics.median(shares), SHARE)
 
 
@@ -286,6 +313,11 @@ class _Window:
         self.jobs_per_s = jobs_per_s
         self.server = server
         self.board = board
+
+    @property
+    def server_us(self) -> float:
+        """The server's time for a job."""
+        return 1e6 * self.server / self.jobs_per_s
 
 
 async def _window(scheduler: Scheduler, server: RedisServer, board: _Board, window_s: float) -> _Window:
