@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from unittest import mock
 
 from benchmarks.calls import AT_ONCE, enqueue_at_once, enqueue_in_turn
+from benchmarks.commits import run_commits
 from benchmarks.postgres_peers import Ours, measured
 from benchmarks.report import REPEATS, Report
 from benchmarks.servers import PostgresServer, off_the_server_cpu
@@ -66,6 +67,7 @@ def run(report: Report, *, quick: bool) -> None:
         server.clear()
         _calls(report, f"{server.url}?durability=process", 200 if quick else 2_000)
         _jobs(report, server, 1_000 if quick else 20_000)
+        run_commits(report, server, 20 if quick else 300)
 
 
 def _calls(report: Report, url: str, jobs: int) -> None:
