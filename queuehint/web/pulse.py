@@ -4,8 +4,8 @@ The pulse of a store: whether it is busy, found for all pages of a process toget
 A store writes its events down only while somebody follows them, which makes each job dearer for it. So pages follow the
 events of a quiet store alone. While a store is busy, they tick by looks at its counts, one look for all pages.
 
-A look comes the later the longer it took to make the pages that the look before has told: at most a tenth of the time
-goes into them.
+A look comes the later the longer it took to make the pages that the look before has told: at most a fifteenth of the
+time goes into them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIRST_S: Final = 0.25
 """So far apart the first two looks are, and two numbers of events by which a quiet store is judged."""
 KNOWN_S: Final = 60.0
 """So long it is known whether a store is busy. For as long it keeps events after somebody has followed them."""
-TIMES_LONGER: Final = 10.0
+TIMES_LONGER: Final = 15.0
 """Between two looks so many times longer passes than it took to make pages."""
 APART_S_MAX: Final = 10.0
 PATIENCE_S: Final = 10.0
