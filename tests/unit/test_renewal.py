@@ -488,6 +488,8 @@ def test_thread_reports_a_blocked_loop_at_once_and_its_end() -> None:
 @pytest.mark.parametrize("why", ["timeout", "canceled", "lost"])
 def test_a_worker_that_is_stuck_for_long_is_killed(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[tuple[int, int]] = []
+    clock_s = [1000.0]
+    monkeypatch.setattr("queuehint.worker.leases.helper.now_s", lambda: clock_s[0])
     monkeypatch.setattr("queuehint.worker.leases.helper.os.kill", lambda *call: killed.append(call))
     here = Helpers(abandon_after_s=0.5)
     here.renewer.take([".", "+1 a 10" if why == "timeout" else "+1 a", "+1 b"])
@@ -495,11 +497,11 @@ def test_a_worker_that_is_stuck_for_long_is_killed(why: str, monkeypatch: pytest
     here.renewer.renew()
     here.renewer._watch()
     assert killed == []
-    time.sleep(0.6)
+    clock_s[0] += 0.6
     here.renewer.take(["."])
     here.renewer._watch()
     assert killed == []  # its loop turns: it ends itself
-    time.sleep(0.6)
+    clock_s[0] += 0.6
     here.renewer._watch()
     assert killed == [(os.getppid(), signal.SIGKILL)]
 

@@ -238,15 +238,13 @@ class LeadingStore(WritingStore):
             with suppress(BackendUnavailableError):
                 self.submit(Ticket(NUDGE))
 
-    def _looks_every_s(self) -> float | None:
+    def _looks_in_s(self, usual_s: float) -> float:
         """
-        Return how soon to look into the inbox again; None if there is none.
+        Return how soon to look into the inbox again.
 
         A row that is expected is noticed after a part of the time since that was told.
         """
-        assert self._journal is not None
-        usual_s = self._journal.looks_every_s
-        if usual_s is None or self._is_seen(self._expected):
+        if self._is_seen(self._expected):
             return usual_s
         return min(max((time.monotonic() - self._expected_s) / HASTE, HASTE_S), usual_s)
 
@@ -378,7 +376,7 @@ class LeadingStore(WritingStore):
                     self._take_in(operations, now_ms)
         if not waits:
             self._seen = journal.seen
-        self._looks_s = time.monotonic() + (self._looks_every_s() or 0.0)
+        self._looks_s = time.monotonic() + self._looks_in_s(journal.looks_every_s)
         for data in journal.lost():
             self._cancel_lost(data)
 
@@ -441,8 +439,11 @@ class LeadingStore(WritingStore):
     def _patience_s(self) -> float | None:
         if self._compaction is None or self._journal is None or not self._is_open:
             return None
-        due = [each for each in (self._compaction.patience_s, self._looks_every_s()) if each is not None]
-        return min(due) if due else None
+        looks_every_s, due_s = self._journal.looks_every_s, self._compaction.patience_s
+        if looks_every_s is None:
+            return due_s
+        looks_in_s = self._looks_in_s(looks_every_s)
+        return looks_in_s if due_s is None else min(due_s, looks_in_s)
 
     def _tidy_up(self, *, is_idle: bool) -> None:
         """Leave the lead if another process is to lead, else go on with the compaction."""

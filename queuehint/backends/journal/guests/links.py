@@ -65,6 +65,14 @@ def behind_frame(transaction: int) -> bytes:
     return frame(BEHIND, 0, b"%d" % transaction)
 
 
+def _told_behind(link: Link | SyncLink, behind: int) -> bytes:
+    """Return what goes before a call: the transaction that it comes behind, unless the leader knows that already."""
+    if behind <= link.behind:
+        return b""
+    link.behind = behind
+    return behind_frame(behind)
+
+
 class Link(asyncio.Protocol):
     """The connection of one running loop, on which any number of calls are under way."""
 
@@ -231,10 +239,7 @@ class Link(asyncio.Protocol):
             GoneError: there is none; see `GoneError.is_asked`.
         """
         call = next(self._numbers)
-        message = frame(kind, call, body)
-        if behind > self.behind:
-            self.behind, message = behind, behind_frame(behind) + message
-        self._begin(call, message)
+        self._begin(call, _told_behind(self, behind) + frame(kind, call, body))
         try:
             return await self._answer(call)
         except asyncio.CancelledError:
@@ -295,10 +300,7 @@ class SyncLink:
     def ask(self, kind: int, body: bytes, behind: int = 0) -> bytes:
         """Like `Link.ask`; the connection is of no use after an error."""
         call = next(self._numbers)
-        message = frame(kind, call, body)
-        if behind > self.behind:
-            self.behind, message = behind, behind_frame(behind) + message
-        return self._asked(call, message)
+        return self._asked(call, _told_behind(self, behind) + frame(kind, call, body))
 
     def _asked(self, call: int, message: bytes) -> bytes:
         try:

@@ -15,9 +15,10 @@ args.count(12)
 local levels_below = math.min(args.int(10), 64)
 local nodes, looked_at = 0, 0
 
--- Return an iterator over the names of the children of a place that have gates, or jobs that wait for signals, in order, after *done*. `next` returns nil at
--- the end, and false once LOOKED_AT_MAX entries were read. The index sorts by queue key, where other names may stand between a
--- place and its children ("a", "a!", "a:b"), so the gates of all prefixes that may come first are read too.
+-- Return an iterator over the names of the children of a place that have gates, or jobs that wait for signals, in order, after
+-- *done*. `next` returns nil at the end, and false once LOOKED_AT_MAX entries were read. The index sorts by queue key, where other
+-- names may stand between a place and its children ("a", "a!", "a:b"), so the gates of all prefixes that may come first are read
+-- too.
 local function names_below(key, level, done)
   local prefix = key == '' and '' or key .. ':'
   local last = key == '' and '' or key .. ';'
