@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from queuehint import JobState, PathClosedError, Scheduler
-from queuehint.backends.journal import leading
+from queuehint.backends.journal import looks as looks_module
 from queuehint.backends.journal.guests.links import Links
 from queuehint.backends.postgres import store as store_module
 from queuehint.backends.postgres.backend import PostgresBackend
@@ -73,7 +74,8 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
 @pytest.fixture
 def place(postgres_server: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.setattr(PostgresJournal, "looks_every_s", 3600.0)
-    monkeypatch.setattr(leading, "HASTE_S", 3600.0)
+    monkeypatch.setattr(looks_module, "HASTE_S", 3600.0)
+    monkeypatch.setattr(looks_module, "LIVELY_S", 3600.0)
     found = Place(postgres_server, database)
     yield found
     found.close()
@@ -193,7 +195,7 @@ def until_taken(place: Place) -> None:
 def test_leader_looks_often_while_a_row_is_expected(
     place: Place, kind: type[App], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leading, "HASTE_S", 0.002)
+    monkeypatch.setattr(looks_module, "HASTE_S", 0.002)
     monkeypatch.setattr(adapter_module._Adapter, "after_commit", lambda *_: False)
     for way in ("leader", "socket"):
         sched = place.of[way]
@@ -214,10 +216,25 @@ def test_commit_that_a_library_reports_rings_the_leader(
         app.do(app.begin)
         app.do(app.enqueue, sched.jobs["save"], way)
         with monkeypatch.context() as patch:
-            patch.setattr(leading, "HASTE_S", 0.0)
+            patch.setattr(looks_module, "HASTE_S", 0.0)
             app.do(app.commit)
             until_taken(place)
     assert place.order() == ["leader", "socket"]
+
+
+def test_leader_looks_often_after_a_row_that_nobody_announced(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looks_module, "LIVELY_S", 0.003)
+    looks: Any = place.leader.backend._looks  # type: ignore[attr-defined]
+    written(place.app(place.leader), "announced")
+    assert place.leader.stats_sync().enqueued == 1
+    assert looks._found_s == -math.inf
+    stranger = place.app(place.process())
+    [found] = written(stranger, "found")
+    assert place.leader.get_sync(found.id).state is JobState.QUEUED
+    for n in range(3):
+        written(stranger, f"looked for {n}")
+        until_taken(place)
+    assert place.order() == ["announced", "found", *[f"looked for {n}" for n in range(3)]]
 
 
 def test_ring_of_a_loop_reaches_the_leader(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +242,7 @@ def test_ring_of_a_loop_reaches_the_leader(place: Place, monkeypatch: pytest.Mon
 
     async def write() -> None:
         await sched.stats()
-        monkeypatch.setattr(leading, "HASTE_S", 0.002)
+        monkeypatch.setattr(looks_module, "HASTE_S", 0.002)
         app = place.app(sched)
         written(app, "a")
         await asyncio.to_thread(until_taken, place)

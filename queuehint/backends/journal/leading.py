@@ -31,6 +31,7 @@ from queuehint.backends.base import BackendOptions, release
 from queuehint.backends.journal.groups import Request, line_of, line_of_row
 from queuehint.backends.journal.guests.messages import UNWRITTEN
 from queuehint.backends.journal.lead.leadership import DeposedError, LedElsewhereError
+from queuehint.backends.journal.looks import Looks
 from queuehint.backends.journal.recovery import take_in
 from queuehint.backends.journal.snapshots.compaction import CLOSING_JOBS
 from queuehint.backends.journal.snapshots.snapshot import SCHEMA
@@ -66,10 +67,6 @@ GROUP_BYTES: Final = 8 << 20
 ROWS_FIRST: Final = 16
 ROWS_MAX: Final = 500
 """How many rows of the inbox are read at first, and at most: one may have 64 MiB, so more only after small ones."""
-HASTE_S: Final = 0.002
-"""How often the inbox is looked into, at most, while a row is expected."""
-HASTE: Final = 16
-"""A row that has been expected for some time is noticed after a part of that time: one in so many."""
 LOST: Final = "the server has lost the transaction in which it was enqueued"
 """The reason of jobs that are canceled because of that."""
 
@@ -92,12 +89,7 @@ class LeadingStore(WritingStore):
         self._queueing = threading.Lock()
         self._writer: threading.Thread | None = None
         self._closing: Ticket | None = None
-        self._looks_s = 0.0
-        """When to look into the inbox again."""
-        self._seen = 0
-        """The rows of every transaction below this number have taken effect; 0 if that is not known."""
-        self._expected, self._expected_s = 0, 0.0
-        """A transaction in which rows were written, and when that was last told."""
+        self._looks = Looks()
         self._rows_at_once = ROWS_FIRST
 
     # --- questions -----------------------------------------------------------------------------------------------
@@ -119,17 +111,13 @@ class LeadingStore(WritingStore):
                 return None
             if journal.looks_every_s is None:
                 return (self._ask(question),)
-            if question.is_of_newest or not self._is_seen(behind):
+            if question.is_of_newest or not self._looks.is_seen(behind):
                 return None
             try:
                 reply = self._ask(question)
             except JobNotFoundError:
                 return None
             return None if None in getattr(reply, "records", ()) else (reply,)
-
-    def _is_seen(self, behind: int) -> bool:
-        """Return whether rows of a transaction, and of those before it, are known to have taken effect."""
-        return not behind or behind < self._seen
 
     def _ask(self, question: Operation[Reply]) -> Reply:
         now_ms = self._clock.now_ms()
@@ -232,21 +220,9 @@ class LeadingStore(WritingStore):
 
     def expect(self, transaction: int) -> None:
         """Look for rows of a transaction that is to be committed, or was: now, and often while it goes on; no wait."""
-        now_s = time.monotonic()
-        self._expected, self._expected_s = max(self._expected, transaction), now_s
-        if self._looks_s > now_s + HASTE_S:
+        if self._looks.expect(transaction, time.monotonic()):
             with suppress(BackendUnavailableError):
                 self.submit(Ticket(NUDGE))
-
-    def _looks_in_s(self, usual_s: float) -> float:
-        """
-        Return how soon to look into the inbox again.
-
-        A row that is expected is noticed after a part of the time since that was told.
-        """
-        if self._is_seen(self._expected):
-            return usual_s
-        return min(max((time.monotonic() - self._expected_s) / HASTE, HASTE_S), usual_s)
 
     def _deposed(self) -> None:
         """Have the writer learn that another process leads, which it may not ask for long."""
@@ -266,7 +242,7 @@ class LeadingStore(WritingStore):
         """Write, apply and answer a batch; errors go to the callers."""
         try:
             if not (self._is_open and self._service is not None):
-                self._seen = 0
+                self._looks.seen = 0
                 self._open()
             self._do(batch)
         except LedElsewhereError as led:
@@ -340,14 +316,16 @@ class LeadingStore(WritingStore):
         assert journal is not None
         if journal.looks_every_s is None:
             return
-        behind = min([ticket.behind for ticket in batch if not self._is_seen(ticket.behind)], default=0)
-        is_due = behind or journal.looks_always or time.monotonic() >= self._looks_s
+        behind = min([ticket.behind for ticket in batch if not self._looks.is_seen(ticket.behind)], default=0)
+        is_due = behind or journal.looks_always or self._looks.is_due(time.monotonic())
         if not (is_due or any(map(self._may_overlook, batch))):
             return
         is_more, waits = True, False
+        # The writers of a file ring its bell, and it is looked into before each change.
+        is_expected = behind > 0 or journal.looks_always or self._looks.expects(journal.looks_every_s, time.monotonic())
         while is_more and self._is_open:
             rows = journal.inbox(self._rows_at_once, behind)
-            self._looks_s = time.monotonic() + journal.looks_every_s
+            self._looks.plan(journal.looks_every_s, time.monotonic())
             is_more = len(rows) == self._rows_at_once
             self._rows_at_once = rows_after(self._rows_at_once, [len(row.data) for row in rows])
             lines: list[bytes] = []
@@ -371,12 +349,15 @@ class LeadingStore(WritingStore):
                     size += len(row.data)
                 taken.append(row.id)
             if taken:
+                if not is_expected:
+                    self._looks.found(time.monotonic())
                 self._write_first(now_ms, lines, taken)
                 for operations in todo:
                     self._take_in(operations, now_ms)
         if not waits:
-            self._seen = journal.seen
-        self._looks_s = time.monotonic() + self._looks_in_s(journal.looks_every_s)
+            self._looks.seen = journal.seen
+        now_s = time.monotonic()
+        self._looks.plan(self._looks.in_s(journal.looks_every_s, now_s), now_s)
         for data in journal.lost():
             self._cancel_lost(data)
 
@@ -442,7 +423,7 @@ class LeadingStore(WritingStore):
         looks_every_s, due_s = self._journal.looks_every_s, self._compaction.patience_s
         if looks_every_s is None:
             return due_s
-        looks_in_s = self._looks_in_s(looks_every_s)
+        looks_in_s = self._looks.in_s(looks_every_s, time.monotonic())
         return looks_in_s if due_s is None else min(due_s, looks_in_s)
 
     def _tidy_up(self, *, is_idle: bool) -> None:
