@@ -140,6 +140,7 @@ chaos: $(STAMP)/test redis ## Run jobs on Redis with Sentinel under faults, and 
 
 .PHONY: bench
 bench: $(STAMP)/bench redis ## Measure, and compare with other queues.
+	@sh scripts/node.sh
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # For a quiet machine. What the README and the page about performance quote, by one command; ARGS=--quick tries it.

@@ -18,7 +18,8 @@ from unittest import mock
 
 from benchmarks.calls import AT_ONCE, enqueue_at_once, enqueue_in_turn
 from benchmarks.commits import run_commits
-from benchmarks.postgres_peers import Ours, measured
+from benchmarks.postgres_peers import measured
+from benchmarks.postgres_queues import Ours
 from benchmarks.report import REPEATS, Report
 from benchmarks.servers import PostgresServer, off_the_server_cpu
 from queuehint import Scheduler

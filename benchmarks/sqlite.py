@@ -7,9 +7,6 @@ grants. Each figure is of calls that wait for their answer: one after the other,
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from contextlib import contextmanager
@@ -21,12 +18,13 @@ import attrs
 
 from benchmarks.calls import AT_ONCE, enqueue_at_once, enqueue_in_turn, specs_of
 from benchmarks.report import REPEATS, TIMER, Report
+from benchmarks.workers import INSIDE, ONE, WAYS, drain, working
 from queuehint import Outcome, OutcomeKind
 from queuehint.backends.journal.snapshots import compaction
 from queuehint.backends.memory import MemoryBackend
 from queuehint.backends.sqlite.address import DURABILITIES, Address
 from queuehint.backends.sqlite.backend import SqliteBackend
-from queuehint.operations import CountJobs, Enqueue, Exchange, ListWorkers, Pause, Resume
+from queuehint.operations import CountJobs, Enqueue, Exchange, Pause
 from queuehint.values.record_filter import RecordFilter
 
 if TYPE_CHECKING:
@@ -112,26 +110,6 @@ def _close(store: SqliteBackend, *, with_snapshot: bool) -> None:
 
 # --- other processes ----------------------------------------------------------------------------------------------
 
-APP: Final = """
-from queuehint import Scheduler
-
-sched = Scheduler()
-
-@sched.job(name="edit", queue_hint=["{doc}", "{section}", "{branch}"])
-async def edit(doc: str, section: str, branch: str) -> None:
-    pass
-
-@sched.job(queue_hint=["{doc}"])
-def compute(doc: str, count: int) -> None:
-    while count:
-        count -= 1
-"""
-WAYS: Final = {
-    "one process that leads too": ("--lead=inside",),
-    "one process, and one that leads": (),
-    "two processes, and one that leads": ("--processes=2",),
-}
-"""How `queuehint worker` is started."""
 COMPUTE: Final = 60_000_000
 """A handler that counts so far keeps the interpreter for about two seconds."""
 
@@ -154,62 +132,37 @@ def _guests(report: Report, jobs: int) -> None:
 
 def _workers(report: Report, jobs: int) -> None:
     """Drain a file by `queuehint worker`, 16 jobs at a time in each process."""
-    report.title(f"Workers in processes of their own, durability=process: {jobs:,} jobs (taken in turns)")
-    rates: dict[str, list[float]] = {way: [] for way in WAYS}
-    for _ in range(REPEATS):
-        for way, found in rates.items():
-            found.append(jobs / _drain(jobs, way))
-    one, apart, two = [report.add(way, "jobs/s", *found).median for way, found in rates.items()]
-    report.add("one process, and one that leads / one process", "times", apart / one)
-    report.add("two processes, and one that leads / one process", "times", two / one)
-
-
-def _drain(jobs: int, way: str) -> float:
-    with tempfile.TemporaryDirectory(prefix="queuehint-") as folder:
-        store = SqliteBackend(Address(path=Path(folder) / "jobs.db", durability="process"))
-        store.call_sync(Pause(RecordFilter(path=())))
-        specs = specs_of(jobs)
-        for begin in range(0, jobs, 1000):
-            store.call_sync(Enqueue(tuple(specs[begin : begin + 1000])))
-        with _working(store, Path(folder), way):
-            begin_s = TIMER.read_s()
-            store.call_sync(Resume(RecordFilter(path=())))
-            while store.call_sync(CountJobs()).unfinished:
-                time.sleep(0.01)
-            return TIMER.read_s() - begin_s
+    for what, task in {"that do nothing": "edit", "of 0.2 ms of CPU": "work"}.items():
+        report.title(f"Workers in processes of their own, durability=process: {jobs:,} jobs {what} (taken in turns)")
+        specs = [attrs.evolve(spec, task=task) for spec in specs_of(jobs)]
+        rates: dict[str, list[float]] = {way: [] for way in WAYS}
+        for _ in range(REPEATS):
+            for way, found in rates.items():
+                with _file() as (store, url):
+                    found.append(jobs / drain(store, url, specs, way))
+        inside, one, two = [report.add(way, "jobs/s", *found).median for way, found in rates.items()]
+        report.add("one process, and one that leads / one process", "times", one / inside)
+        report.add("two processes / one, and one that leads", "times", two / one)
 
 
 @contextmanager
-def _working(store: SqliteBackend, folder: Path, way: str) -> Iterator[None]:
-    """Have `queuehint worker` run the jobs of a file, whose lead a store has, and leaves; both are ended."""
-    (folder / "app.py").write_text(APP)
-    environment = {**os.environ, "QUEUEHINT_URL": f"sqlite:///{folder}/jobs.db?durability=process"}
-    store.leaves_lead = True
-    command = [sys.executable, "-m", "queuehint", "worker", "app:sched", "--log-level=error", *WAYS[way]]
-    worker = subprocess.Popen(command, cwd=folder, env=environment)
-    try:
-        while len(store.call_sync(ListWorkers()).workers) < 1 + ("two" in way) or store.is_leading:
-            assert worker.poll() is None, "the worker has ended"
-            time.sleep(0.01)
-        yield
-    finally:
-        worker.terminate()
-        worker.wait()
-        store.close_sync()
+def _file() -> Iterator[tuple[SqliteBackend, str]]:
+    with tempfile.TemporaryDirectory(prefix="queuehint-") as folder:
+        path = Path(folder) / "jobs.db"
+        yield SqliteBackend(Address(path=path, durability="process")), f"sqlite:///{path}?durability=process"
 
 
 def _beside_code(report: Report, calls: int) -> None:
     """Measure calls of another process while a handler of the worker counts, in pure Python."""
     report.title("A call of another process while a handler computes, durability=process (taken in turns)")
-    waits: dict[str, list[float]] = {way: [] for way in list(WAYS)[:2]}
+    waits: dict[str, list[float]] = {way: [] for way in (INSIDE, ONE)}
     for _ in range(REPEATS):
         for way, found in waits.items():
-            with tempfile.TemporaryDirectory(prefix="queuehint-") as folder:
-                store = SqliteBackend(Address(path=Path(folder) / "jobs.db", durability="process"))
+            with _file() as (store, url):
                 store.call_sync(CountJobs())
                 specs = specs_of(calls + 1)
                 code = attrs.evolve(specs[-1], task="compute", arguments=b'{"doc":"a","count":%d}' % COMPUTE)
-                with _working(store, Path(folder), way):
+                with working(store, url, way):
                     store.call_sync(Pause(RecordFilter(path=("doc-000",))))
                     store.call_sync(Enqueue((code,)))
                     while not store.call_sync(CountJobs()).started:
