@@ -25,11 +25,12 @@ import attrs
 from queuehint import errors, operations
 from queuehint.errors import CorruptStateError, InvalidJobError, InvalidJobTypeError, QueueHintError, shown
 from queuehint.operations import Closing, Firing, Note, Operation
+from queuehint.schema.compiled import maker
 from queuehint.schema.kinds import AnyCount, DurationMs, JobId, NameText, ShortText, Token
 from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim
 from queuehint.values.limit import Limit
-from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress, Step
+from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress, Step, new_grant, new_outcome
 from queuehint.values.policy import Backoff, Policy, Retention
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
@@ -151,10 +152,14 @@ class _Form:
 
     def load(self, pairs: list[tuple[str, Any]]) -> Any:
         """Return the value of a JSON object without its class."""
-        fields = {name: _tupled(field) if type(field) is list else field for name, field in pairs}
-        for name, read in self._readers.items():
-            if name in fields:
-                fields[name] = read(fields[name])
+        fields = dict(pairs)
+        for name, field in fields.items():
+            if type(field) is list:
+                fields[name] = _tupled(field)
+        if self._readers:
+            for name, read in self._readers.items():
+                if name in fields:
+                    fields[name] = read(fields[name])
         return self._make(**fields)
 
 
@@ -194,7 +199,10 @@ def _refuse_objects(value: Any) -> None:
 
 
 def _tupled(items: list[Any]) -> tuple[Any, ...]:
-    return tuple([_tupled(item) if type(item) is list else item for item in items])
+    for item in items:
+        if type(item) is list:
+            return tuple([_tupled(each) if type(each) is list else each for each in items])
+    return tuple(items)
 
 
 def _states(names: Iterable[str]) -> tuple[JobState, ...]:
@@ -225,8 +233,11 @@ _MAKERS: Final[dict[type[Any], Callable[..., Any]]] = {
     Backoff: lru_cache(4096, typed=True)(Backoff),
     Claim: _claim,
     Policy: lru_cache(4096, typed=True)(Policy),
+    JobSpec: maker(JobSpec, of_strangers=True),
+    Outcome: new_outcome,
+    Grant: new_grant,
 }
-"""Of these there are few different ones, which many jobs share: they are made once."""
+"""Of the first three there are few different ones, which many jobs share: they are made once."""
 
 _FORMS: Final = {cls: _Form(cls) for cls in (*OPERATIONS, *VALUES, Extend, Await, PlaceAnew, Begin, Grant)}
 _BY_NAME: Final = {cls.__name__: form for cls, form in _FORMS.items()}
@@ -250,14 +261,14 @@ def _dump_value(value: Any) -> dict[str, Any]:
 
 
 def _load_value(pairs: list[tuple[str, Any]]) -> Any:
-    (key, name), *fields = pairs
+    key, name = pairs[0]
     if key != _CLASS:
         raise ValueError("an object without a class")
     if name == _TEXT:
-        return fields[0][1].encode()
+        return pairs[1][1].encode()
     if name == _BASE64:
-        return b64decode(fields[0][1], validate=True)
-    return _BY_NAME[name].load(fields)
+        return b64decode(pairs[1][1], validate=True)
+    return _BY_NAME[name].load(pairs[1:])
 
 
 _encode: Final = json.JSONEncoder(default=_dump_value, separators=(",", ":"), check_circular=False).encode

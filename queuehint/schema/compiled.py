@@ -65,15 +65,18 @@ def check_of(cls: type[Any], *more: Check) -> Check:
     return check
 
 
-def maker(cls: type[T]) -> Callable[..., T]:
+def maker(cls: type[T], *, of_strangers: bool = False) -> Callable[..., T]:
     """
     Return a function that makes a value of a frozen class without a `__weakref__`, from its fields in their order.
 
     A frozen class sets each field by a call of `object.__setattr__`, which takes most of the time of making one. Where
     thousands are made a second, a draft of another class is made, its fields are set, and it is given its class. What
     is made of a class that remembers is marked as checked with ``is_checked=True``.
+
+    Args:
+        of_strangers: the fields come from elsewhere by their names; nothing is marked as checked.
     """
-    return _at_first_use(lambda: _compiled(*_maker_source(cls), "make"))
+    return _at_first_use(lambda: _compiled(*_maker_source(cls, of_strangers=of_strangers), "make"))
 
 
 def taker(find: Callable[[], type[Any]], **called: str) -> Callable[[Any], None]:
@@ -369,7 +372,7 @@ def _refuse_unshown(where: str, expected: str, value: object) -> InvalidJobTypeE
 # --- constructors ----------------------------------------------------------------------------------------------------
 
 
-def _maker_source(cls: type[Any]) -> tuple[str, dict[str, Any]]:
+def _maker_source(cls: type[Any], *, of_strangers: bool = False) -> tuple[str, dict[str, Any]]:
     draft = type(cls.__name__, cls.__bases__, {"__slots__": cls.__slots__})
     names: dict[str, Any] = {"cls": cls, "draft": draft, "new": object.__new__}
     parameters, lines = [], []
@@ -380,7 +383,7 @@ def _maker_source(cls: type[Any]) -> tuple[str, dict[str, Any]]:
             names[f"default_{field.name}"] = field.default
             parameters.append(f"{field.name}=default_{field.name}")
         lines.append(f"    self.{field.name} = {field.name}")
-    if issubclass(cls, Remembered):
+    if issubclass(cls, Remembered) and not of_strangers:
         parameters += ["*", "is_checked=False"]
         lines.append("    if is_checked:\n        self._is_checked = True")
     lines = [f"def make({', '.join(parameters)}):", "    self = new(draft)", *lines, "    self.__class__ = cls"]

@@ -307,6 +307,9 @@ def test_oversized_or_empty_frame_is_refused_by_its_length(length: int) -> None:
         (b'r[{"":"Policy"}]', op.Pulled),
         (b'r["eA=="]', op.Pulled),
         (b'r{"":"JobSpec"}', JobSpec),
+        (b'r[[["a",1,"NOWHERE",true,null]],false]', op.Enqueued),
+        (b'r[[["a",1,["QUEUED"],true,null]],false]', op.Enqueued),
+        (b'r[[["a",1,"QUEUED",true]],false]', op.Enqueued),
     ],
 )
 def test_answer_chooses_only_the_declared_class(answer: bytes, kind: Any) -> None:

@@ -232,6 +232,7 @@ def test_unreadable_operation_is_refused(operation: op.Operation[Any], said: str
         "", "{}", "[]", "1", '{"":"Nobody"}', '{"a":1}', '{"":"Cancel"}', '{"":"Cancel","ids":[],"more":1}', '{"":"b"}',
         '{"":"x","x":"?"}', '{"":"JobSpec","id":"a","task":"t"}', '{"":["Cancel"]}', "é", "[" * 100_000,
         '{"":"Exchange","worker":"w","settle":[{"":"Outcome","job_id":"a","token":1,"kind":"done"}]}',
+        '{"":"Enqueue","jobs":[{"":"JobSpec","id":"a","task":"t","is_checked":true}]}',
     ],
 )  # fmt: skip
 def test_malformed_operation_is_reported_as_damage(text: str) -> None:

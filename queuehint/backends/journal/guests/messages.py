@@ -23,8 +23,9 @@ from queuehint import errors
 from queuehint.backends.base import Interest
 from queuehint.backends.journal.doctor import Examine
 from queuehint.errors import BackendError, QueueHintError
-from queuehint.operations import CountPending, Get, Operation
+from queuehint.operations import CountPending, EnqueuedJob, Get, Operation
 from queuehint.operations.bounds import check_limits
+from queuehint.operations.producing import new_enqueued_job
 from queuehint.operations.wire import (
     OPERATIONS,
     QUESTIONS,
@@ -317,7 +318,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     if kind in WIRED:
         return partial(_checked, kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind
+        return {member.value: member for member in kind}.__getitem__
     if attrs.has(kind):
         return _value(kind)
     if kind in (str, int, float, bool, NoneType) or origin is Literal:
@@ -341,14 +342,19 @@ def _either(kind: Any) -> Callable[[Any], Any]:
 
 def _value(kind: Any) -> Callable[[Any], Any]:
     hints = get_type_hints(kind)
-    fields = [(field.alias, hints[field.name]) for field in attrs.fields(kind) if field.init]
-    rows: list[tuple[str, Callable[[Any], Any]]] | None = None
+    kinds = {field.alias: hints[field.name] for field in attrs.fields(kind) if field.init}
+    make = new_enqueued_job if kind is EnqueuedJob else kind
+    readers: list[tuple[str, Callable[[Any], Any]]] | None = None
 
     def read(values: Any) -> Any:
-        nonlocal rows
-        if rows is None:
+        nonlocal readers
+        if readers is None:
             # At the first value: values may hold their like, as nodes of a tree do.
-            rows = [(name, _reader(hint)) for name, hint in fields]
-        return kind(**{name: read(value) for (name, read), value in zip(rows, values, strict=True)})
+            found = [(name, _reader(each)) for name, each in kinds.items()]
+            readers = [(name, read) for name, read in found if read is not _same]
+        fields = dict(zip(kinds, values, strict=True))
+        for name, read in readers:
+            fields[name] = read(fields[name])
+        return make(**fields)
 
     return read
