@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 
 RIGHT_MAX = 64
-"""How many combinations of names and types of arguments a job remembers to be right."""
+"""How many combinations of names and types of arguments a handler remembers to be right."""
 _NO_WORDS: Mapping[str, Any] = {}
 _NOTHING: Mapping[str, frozenset[type]] = {}
 _NO_NAMES: frozenset[str] = frozenset()
@@ -75,9 +75,7 @@ class Job(Generic[P, R]):
         self._handler = handler
         self._placement = placement
         self._options = options
-        self._sure = handler.sure if options.check_arguments else _NOTHING
-        self._right: set[tuple[Any, ...]] = set()
-        """Names and types of arguments of which every value is right, and none a mark."""
+        self._sure, self._right = (handler.sure, handler.right) if options.check_arguments else (_NOTHING, set())
         self._parent = parent
         self._make_id = make_id or scheduler.make_id
         self._inherited = inherited

@@ -103,6 +103,8 @@ class Handler:
         """How arguments of plain annotations are checked where a job is enqueued."""
         self.sure: dict[str, frozenset[type]] = {}
         """The types of which every value is right."""
+        self.right: set[tuple[Any, ...]] = set()
+        """Names and types of arguments of which every value is right, and none a mark: what jobs have found."""
         self.is_open = False
         """Whether annotations are to be looked at once more before the first use: what they name may come yet."""
         self._take(annotations)
@@ -127,6 +129,7 @@ class Handler:
         self._result_unresolved = unresolved.get("return")
         self.is_open = self.is_open or bool(unresolved)
         self.checks.update(checks_of(self.annotations, self.parameters))
+        self.right.clear()
         self.sure.update({name: check.sure for name, check in self.checks.items()})
         self._literals = {name: check for name, check in self.checks.items() if holds_literal(check.annotation)}
         self._plain_by: tuple[Codec | None, JsonCodec | None] = None, None

@@ -84,10 +84,11 @@ def _problem(operations: Sequence[Operation[Any]]) -> str | None:
         if not operation.is_for_inbox:
             return f"has the operation {type(operation).__name__}, which is not written in a transaction"
         if isinstance(operation, Enqueue):
-            if any(each is not None for each in (operation.parent, operation.firing, operation.closing)):
+            if operation.parent is not None or operation.firing is not None or operation.closing is not None:
                 return "has a child of a running job, a job of a schedule, or the last job of a path"
-            if any(spec.presence_ms is not None for spec in operation.jobs):
-                return "has a job that waits for its caller"
+            for spec in operation.jobs:
+                if spec.presence_ms is not None:
+                    return "has a job that waits for its caller"
     *parts, last = operations or (None,)
     if not isinstance(last, Commit):
         is_one = not parts and last is not None and getattr(last, "staged", None) is None

@@ -98,5 +98,5 @@ def _taking(writer: RowWriter) -> Steps[list[bytes]]:
     inbox = writer.inbox
     if isinstance(inbox, FileInbox):
         return (yield from taking())
-    rows = yield _TAKE.format(table=table_of(inbox)), (inbox.namespace,)
+    rows = yield _TAKE.format(table=table_of(inbox.schema)), (inbox.namespace,)
     return [data for (data,) in rows]

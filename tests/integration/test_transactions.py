@@ -236,10 +236,9 @@ def test_a_connection_is_asked_once_which_database_it_leads_to(
     statements: list[str] = []
     insertion = writer._insertion
 
-    def insert(*arguments: Any) -> tuple[str, Any]:
-        statement, values = insertion(*arguments)
-        statements.append(statement)
-        return statement, values
+    def insert(*arguments: Any, **options: Any) -> str:
+        statements.append(insertion(*arguments, **options))
+        return statements[-1]
 
     monkeypatch.setattr(writer, "_insertion", insert)
     with place.app(kind) as app:
@@ -330,6 +329,16 @@ def test_a_submission_larger_than_a_row_is_refused(place: Place, monkeypatch: py
         app.do(app.commit)
     assert place.rows == []
     assert ROW_BYTES_MAX == 64 << 20
+
+
+def test_flow_of_a_single_job_is_written_as_a_flow(place: Place) -> None:
+    spec = JobSpec(id="a", task="save", flow="f")
+    with place.app() as app:
+        app.do(app.begin)
+        app.do(place.sched.within(app.connection).submit_checked_sync, [spec], whole=True, flow_timeout_ms=5)
+        app.do(app.commit)
+    ((_, [asked]),) = place.rows
+    assert (facts(asked)["jobs"], facts(asked)["flow"], facts(asked)["flow_timeout_ms"]) == ((spec,), "f", 5)
 
 
 def test_a_flow_of_any_size_is_one_row(place: Place) -> None:

@@ -189,6 +189,18 @@ def test_later_defined_name_is_resolved_at_first_use() -> None:
         job.spec(day, "1")
 
 
+def test_resolved_annotation_refuses_types_that_were_right_before() -> None:
+    names: dict[str, Any] = {}
+    exec("from __future__ import annotations\ndef work(later: Later): ...", names)
+    job = Scheduler("memory://").job(names["work"])
+    job.spec(1)
+    names["Later"] = str
+    job.handler.resolve()
+    for copy in (job, job.using(priority=5)):
+        with pytest.raises(InvalidJobTypeError, match="later must be str"):
+            copy.spec(1)
+
+
 def test_class_with_later_defined_field_is_checked_at_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("later_fields")
     monkeypatch.setitem(sys.modules, module.__name__, module)

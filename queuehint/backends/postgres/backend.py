@@ -7,6 +7,8 @@ import logging
 from contextlib import closing
 from typing import TYPE_CHECKING, ClassVar
 
+import attrs
+
 from queuehint.backends.base import WHICH_DATABASE, BackendOptions, InboxAddress
 from queuehint.backends.journal.backend import JournalBackend
 from queuehint.backends.postgres.address import parse_url
@@ -39,7 +41,7 @@ class PostgresBackend(JournalBackend):
         options = options or BackendOptions()
         super().__init__(PostgresStore(address, options.namespace), options, engine_options)
         self.address = address
-        self._database: str | None = None
+        self._inbox = InboxAddress(namespace=self.namespace, schema=address.schema)
 
     @classmethod
     def from_url(cls, url: str, options: BackendOptions) -> PostgresBackend:
@@ -63,7 +65,7 @@ class PostgresBackend(JournalBackend):
     @property
     def inbox(self) -> InboxAddress:
         """Where jobs are written in a transaction of the application's."""
-        return InboxAddress(namespace=self.namespace, schema=self.address.schema, database=self._database)
+        return self._inbox
 
     async def find_inbox(self) -> InboxAddress:
         """
@@ -72,20 +74,20 @@ class PostgresBackend(JournalBackend):
         Raises:
             BackendDeniedError, BackendUnavailableError: the server cannot be asked.
         """
-        if self._database is None:
+        if self._inbox.database is None:
             await asyncio.to_thread(self._find_database)
-        return self.inbox
+        return self._inbox
 
     def find_inbox_sync(self) -> InboxAddress:
         """Like `find_inbox`, for code without a loop."""
-        if self._database is None:
+        if self._inbox.database is None:
             self._find_database()
-        return self.inbox
+        return self._inbox
 
     def _find_database(self) -> None:
         with closing(Session(self.address)) as session, session.judged():
             ((found,),) = session.run(statement("which", WHICH_DATABASE))
-            self._database = text(found)
+            self._inbox = attrs.evolve(self._inbox, database=text(found))
 
     def lead_facts(self) -> dict[str, str]:
         """Add the port at which the leader answers other machines."""

@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final, Self, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,8 @@ _KINDS: Final = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 """How messages write the kinds of databases."""
 _DATABASES: Final[WeakKeyDictionary[Any, str]] = WeakKeyDictionary()
 """Which database a connection of a driver was found to lead to."""
+STATEMENTS_MAX: Final = 64
+"""How many statements are kept in each style of placeholders: there are five for each inbox."""
 _NUMBERED: Final = re.compile(r"\$([0-9])")
 
 
@@ -134,6 +137,7 @@ def note_database(driver: object, database: str) -> None:
         _DATABASES[driver] = database
 
 
+@lru_cache(STATEMENTS_MAX)
 def with_percents(statement: str) -> str:
     """
     Return a statement with ``%s`` for each value.
@@ -144,6 +148,7 @@ def with_percents(statement: str) -> str:
     return _NUMBERED.sub("%s", statement.replace("%", "%%"))
 
 
+@lru_cache(STATEMENTS_MAX)
 def with_question_marks(statement: str) -> str:
     """
     Return a statement with ``?1`` for the first value, and so on.

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 from queuehint.errors import InvalidJobTypeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from queuehint.client.transactions.adapter import AsyncAdapter, SyncAdapter
+
+    Adapt: TypeAlias = Callable[[object, str], SyncAdapter | AsyncAdapter | None]
 
 LIBRARIES: Final = ("sqlalchemy", "psycopg", "asyncpg", "django", "sqlite3")
 """Each is a module beside this one with a function `adapt`."""
+_ADAPT: Final[WeakKeyDictionary[type[Any], Adapt]] = WeakKeyDictionary()
+"""The function that took a connection of a type before: it is asked first."""
 TAKEN: Final = (
     "one of SQLAlchemy (Connection, Session, AsyncConnection, AsyncSession), psycopg 3 (Connection, AsyncConnection), "
     "asyncpg (Connection), Django (connection), sqlite3 (Connection) or aiosqlite (Connection)"
@@ -34,11 +41,16 @@ def adapter_of(connection: object, kind: str) -> SyncAdapter | AsyncAdapter:
         InvalidJobError: it leads to one of another kind, as far as that is known yet.
         InvalidJobTypeError: it is none of those that are known.
     """
+    known = _ADAPT.get(type(connection))
+    # One type may stand for connections of several libraries, as a proxy does.
+    if known is not None and (adapter := known(connection, kind)) is not None:
+        return adapter
     for library in LIBRARIES:
         if library in sys.modules:
-            adapt = import_module(f"{__package__}.{library}").adapt
-            adapter: SyncAdapter | AsyncAdapter | None = adapt(connection, kind)
+            adapt: Adapt = import_module(f"{__package__}.{library}").adapt
+            adapter = adapt(connection, kind)
             if adapter is not None:
+                _ADAPT[type(connection)] = adapt
                 return adapter
     found = type(connection)
     raise InvalidJobTypeError(f"connection must be {TAKEN}, got {found.__module__}.{found.__qualname__}")

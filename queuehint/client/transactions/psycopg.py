@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from queuehint.client.transactions.adapter import AsyncAdapter, SyncAdapter, with_percents
 from queuehint.client.transactions.adapters import refuse
-
-if TYPE_CHECKING:
-    from psycopg import AsyncConnection, Connection
 
 WAY_OUT = "write it inside of `with connection.transaction():`"
 
 
 def adapt(connection: object, kind: str) -> SyncAdapter | AsyncAdapter | None:
     """Return the adapter of a connection, None if the connection is not of psycopg."""
-    import psycopg
-
     if isinstance(connection, psycopg.Connection):
         return PsycopgConnection(connection, "the psycopg Connection", kind).checked("postgresql")
     if isinstance(connection, psycopg.AsyncConnection):
@@ -26,10 +25,8 @@ def adapt(connection: object, kind: str) -> SyncAdapter | AsyncAdapter | None:
     return None
 
 
-def _is_outside(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
+def _is_outside(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
     """Return whether each statement is a transaction of its own."""
-    from psycopg.pq import TransactionStatus
-
     return connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
 
 
@@ -38,9 +35,6 @@ class PsycopgConnection(SyncAdapter):
 
     def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement and return its rows."""
-        import psycopg
-        from psycopg.rows import tuple_row
-
         if _is_outside(self.connection):
             self.refuse_autocommit(WAY_OUT)
         with psycopg.Cursor(self.connection, row_factory=tuple_row) as cursor:
@@ -53,9 +47,6 @@ class PsycopgAsyncConnection(AsyncAdapter):
 
     async def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Execute a statement and return its rows."""
-        import psycopg
-        from psycopg.rows import tuple_row
-
         if _is_outside(self.connection):
             self.refuse_autocommit(f"write it inside of `async {WAY_OUT.partition('`')[2]}")
         async with psycopg.AsyncCursor(self.connection, row_factory=tuple_row) as cursor:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from queuehint.client.transactions.adapter import AsyncAdapter, SyncAdapter, with_names
+from queuehint.client.transactions.adapter import STATEMENTS_MAX, AsyncAdapter, SyncAdapter, with_names
 from queuehint.client.transactions.adapters import refuse
 from queuehint.client.transactions.file_rows import WHICH_FILES
 from queuehint.client.transactions.sqlite3 import is_outside
@@ -58,19 +59,21 @@ def _check(connection: Connection, adapter: SyncAdapter | AsyncAdapter, statemen
         adapter.refuse_autocommit(WAY_OUT)
 
 
-def _bound(statement: str, values: tuple[Any, ...]) -> TextClause:
+@lru_cache(STATEMENTS_MAX)
+def _clause(statement: str, *kinds: type) -> TextClause:
     from sqlalchemy import LargeBinary, String, bindparam, text
 
     return text(with_names(statement)).bindparams(
         *[
-            bindparam(f"v{index}", value, LargeBinary if isinstance(value, bytes) else String)
-            for index, value in enumerate(values, 1)
+            bindparam(f"v{index}", type_=LargeBinary if issubclass(kind, bytes) else String)
+            for index, kind in enumerate(kinds, 1)
         ]
     )
 
 
 def _fetch(connection: Connection, statement: str, values: tuple[Any, ...]) -> list[Any]:
-    return [*connection.execute(_bound(statement, values))]
+    named = {f"v{index}": value for index, value in enumerate(values, 1)}
+    return [*connection.execute(_clause(statement, *map(type, values)), named)]
 
 
 def _tell_of_commit(session: Any, call: Callable[[], None]) -> None:

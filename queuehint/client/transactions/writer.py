@@ -8,15 +8,21 @@ found out no sooner: a closed path, a full queue, an id or a key that is taken, 
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.backends.base import WHICH_DATABASE, FileInbox
 from queuehint.backends.sqlite.bell import ring
 from queuehint.backends.sqlite.layout import PREFIX
 from queuehint.client.handle import JobHandle
-from queuehint.client.submission import operations_at_once
-from queuehint.client.transactions.adapter import AsyncAdapter, SyncAdapter, leads_to, note_database
+from queuehint.client.submission import operations_at_once, single_of
+from queuehint.client.transactions.adapter import (
+    STATEMENTS_MAX,
+    AsyncAdapter,
+    SyncAdapter,
+    leads_to,
+    note_database,
+)
 from queuehint.client.transactions.adapters import adapter_of
 from queuehint.client.transactions.file_rows import insertion as insertion_into_file
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
@@ -168,12 +174,10 @@ class RowWriter:
         if not specs:
             return []
         now_ms = self.client.clock.now_ms()
-        return operations_at_once(
-            [_checked(spec).at(now_ms) for spec in specs],
-            codec=self.client.codec,
-            whole=whole,
-            flow_timeout_ms=flow_timeout_ms,
-        )
+        specs = [_checked(spec).at(now_ms) for spec in specs]
+        if not whole and (single := single_of(specs, None)) is not None:
+            return [single]
+        return operations_at_once(specs, codec=self.client.codec, whole=whole, flow_timeout_ms=flow_timeout_ms)
 
     def _handles(self, specs: list[JobSpec]) -> list[JobHandle[Any]]:
         return [JobHandle(self.client, spec.id, created=True) for spec in specs]
@@ -182,17 +186,18 @@ class RowWriter:
         """Write a row. Return its number in a file, or the number of the transaction in PostgreSQL."""
         if isinstance(inbox, FileInbox):
             return (yield from insertion_into_file(inbox, data, self._adapter.name, f"{self.client!r}"))
-        rows = yield _insertion(inbox, data, driver)
-        self._check_written(rows, inbox, driver)
-        return int(rows[0][0])
-
-    def _check_written(self, rows: list[Any], inbox: InboxAddress, driver: object) -> None:
+        asked = None if inbox.database is None or leads_to(driver, inbox.database) else inbox.database
+        if asked is None:
+            rows = yield _insertion(inbox.schema), (inbox.namespace, data)
+        else:
+            rows = yield _insertion(inbox.schema, asks=True), (inbox.namespace, data, asked)
         if not rows:
             raise InvalidJobError(
                 f"{self._adapter.name} is connected to another database than {self.client!r}, and the job would be lost"
             )
-        if inbox.database is not None:
-            note_database(driver, inbox.database)
+        if asked is not None:
+            note_database(driver, asked)
+        return int(rows[0][0])
 
     def _note_written(self, number: int, inbox: InboxAddress | FileInbox) -> None:
         """Have the leader read the row soon after its commit, and in PostgreSQL before further calls."""
@@ -214,23 +219,25 @@ def _ring_for(number: int, adapter: SyncAdapter | AsyncAdapter, inbox: FileInbox
         adapter.before_commit(partial(ring, inbox.path, number))
 
 
-def table_of(inbox: InboxAddress) -> str:
+def table_of(schema: str) -> str:
     """Return the quoted name of the table for statements."""
-    return '"{}".inbox'.format(inbox.schema.replace('"', '""'))
+    return '"{}".inbox'.format(schema.replace('"', '""'))
 
 
-def _insertion(inbox: InboxAddress, data: bytes, driver: object) -> tuple[str, tuple[str | bytes, ...]]:
+@lru_cache(STATEMENTS_MAX)
+def _insertion(schema: str, *, asks: bool = False) -> str:
     """
-    Return the statement that inserts a row, and its values.
+    Return the statement that inserts a row, of a namespace and its data.
 
-    By a connection of which it is not known where it leads, it writes none in another database than the inbox is in.
+    Args:
+        asks: it inserts none in another database than that of the third value. By a connection of which it is not known
+            where it leads, the job would be lost.
     """
-    into = f"INSERT INTO {table_of(inbox)} (namespace, data)"
-    if inbox.database is None or leads_to(driver, inbox.database):
-        return f"{into} VALUES (CAST($1 AS text), CAST($2 AS bytea)) {_RETURNING}", (inbox.namespace, data)
+    into = f"INSERT INTO {table_of(schema)} (namespace, data)"
+    if not asks:
+        return f"{into} VALUES (CAST($1 AS text), CAST($2 AS bytea)) {_RETURNING}"
     values = "SELECT CAST($1 AS text), CAST($2 AS bytea)"
-    statement = f"{into} {values} WHERE ({WHICH_DATABASE}) = CAST($3 AS text) {_RETURNING}"
-    return statement, (inbox.namespace, data, inbox.database)
+    return f"{into} {values} WHERE ({WHICH_DATABASE}) = CAST($3 AS text) {_RETURNING}"
 
 
 def _checked(spec: JobSpec) -> JobSpec:
