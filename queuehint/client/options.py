@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
+from difflib import get_close_matches
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -196,6 +197,34 @@ _BACKOFF_NAMES = ("backoff", "retry")
 _OF_A_CALL = {"after", "claims", "delay", "id", "key", "max_delay", "name", "on_conflict", "run_at", "user", "when"}
 TASK_OPTIONS = (USING - _OF_A_CALL) - {"queue_hint"}
 """Options of `Scheduler.job` besides the place and the name; `Job.using` takes all of them and more."""
+_ELSEWHERE: Final = {
+    "lock": "queue_hint",
+    "max_retries": "max_attempts",
+    "max_tries": "max_attempts",
+    "queue": "pool",
+    "retries": "max_attempts",
+    "retry_backoff": "backoff",
+    "retry_delay": "backoff",
+    "soft_time_limit": "timeout",
+    "time_limit": "timeout",
+}
+"""What other queues call an option, and its name here; see *Migrate from Celery* for where the meanings differ."""
+
+
+def meant_option(name: str) -> str:
+    """
+    Return the end of a message about an option that `Scheduler.job` does not have; nothing if none is close.
+
+    >>> meant_option("retries"), meant_option("prioriti"), meant_option("colour")
+    ("; did you mean 'max_attempts'?", "; did you mean 'priority'?", '')
+    >>> meant_option("delay")
+    ': it is one of each call, using(delay=...)'
+    """
+    if name in _OF_A_CALL:
+        return f": it is one of each call, using({name}=...)"
+    elsewhere = _ELSEWHERE.get(name)
+    close = [elsewhere] if elsewhere else get_close_matches(name, sorted(TASK_OPTIONS), n=1, cutoff=0.75)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 # --- specs ------------------------------------------------------------------------------------------------------------

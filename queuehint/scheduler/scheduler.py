@@ -9,7 +9,7 @@ from queuehint.client.flows.flow import Flow, flow_of_tasks, submitting, submitt
 from queuehint.client.flows.handle import FlowHandle
 from queuehint.client.handle import JobHandle
 from queuehint.client.job import Job
-from queuehint.client.options import TASK_OPTIONS, Options, checked
+from queuehint.client.options import TASK_OPTIONS, Options, checked, meant_option
 from queuehint.clock import Clock
 from queuehint.errors import HandlerError, InvalidJobTypeError, PayloadError, shown, shows_itself
 from queuehint.handlers.context import Answer, JobContext
@@ -286,9 +286,7 @@ class Scheduler(Control, Draining, Holding, Scheduling):
             )
         unknown = [option for option in options if option not in TASK_OPTIONS]
         if unknown:
-            is_of_calls = unknown[0] in (Job.using.__kwdefaults__ or {})
-            way_out = f": it is one of each call, using({unknown[0]}=...)" if is_of_calls else ""
-            raise InvalidJobTypeError(f"job() has no option {shown(unknown[0])}{way_out}")
+            raise InvalidJobTypeError(f"job() has no option {shown(unknown[0])}{meant_option(unknown[0])}")
         handler = Handler(name, function, rules, upgrade, process=process)
         try:
             handler.check_annotations(self.codec, is_declared_now=True)

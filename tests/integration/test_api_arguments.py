@@ -65,6 +65,12 @@ NEVER_MEANT: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         InvalidJobTypeError,
         "no option 'key': it is one of each call, using(key=...)",
     ),
+    "an option of Celery": (
+        lambda: SCHED.job(max_retries=3)(print),
+        InvalidJobTypeError,
+        "no option 'max_retries'; did you mean 'max_attempts'?",
+    ),
+    "a misspelt option": (lambda: SCHED.job(max_attempt=1)(print), InvalidJobTypeError, "did you mean 'max_attempts'?"),
     "a hint and claims": (
         lambda: SCHED.job(["a"], claims=[["b"]])(print),
         InvalidJobTypeError,
