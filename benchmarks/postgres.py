@@ -21,6 +21,7 @@ from benchmarks.commits import run_commits
 from benchmarks.postgres_peers import measured
 from benchmarks.postgres_queues import Ours
 from benchmarks.report import REPEATS, Report
+from benchmarks.rows import run_rows
 from benchmarks.servers import PostgresServer, off_the_server_cpu
 from queuehint import Scheduler
 from queuehint.backends.base import BackendOptions
@@ -59,7 +60,7 @@ _namespaces = count()
 
 
 def run(report: Report, *, quick: bool) -> None:
-    """Measure all of it; the full run takes a minute."""
+    """Measure all of it; the full run takes a minute and a half."""
     server = PostgresServer()
     if not server.is_installed:
         report.missing.append("PostgreSQL: initdb and psql are not installed")
@@ -69,6 +70,7 @@ def run(report: Report, *, quick: bool) -> None:
         _calls(report, f"{server.url}?durability=process", 200 if quick else 2_000)
         _jobs(report, server, 1_000 if quick else 20_000)
         run_commits(report, server, 20 if quick else 300)
+        run_rows(report, server, 0.1 if quick else 1)
 
 
 def _calls(report: Report, url: str, jobs: int) -> None:
