@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+from hashlib import blake2b
 
 import psycopg
 import pytest
 from psycopg import errors
 
-from queuehint.backends.postgres.layout import LAYOUT, ddl, grants, lock_key, quoted, role_name, roles
+from queuehint.backends.postgres.layout import LAYOUT, MIGRATIONS, ddl, grants, lock_key, quoted, role_name, roles
 from tests.postgres_servers import PostgresServer, until_waiting
 
 PUT = "INSERT INTO queuehint.inbox (namespace, data) VALUES (%s, %s)"
+LAYOUTS = ["63873e816113d13d", "13fa7eac2a3a9b96", "30a8f078818a39ce"]
+"""The digest of the text of each layout there was."""
 INBOX = "SELECT convert_from(data, 'UTF8') FROM queuehint.inbox WHERE namespace = %s ORDER BY position"
 
 
@@ -31,6 +34,11 @@ def inbox(server: PostgresServer, database: str, namespace: str = "n") -> list[s
 
 
 # --- the text ---
+
+
+def test_text_of_each_layout_is_as_it_was_made() -> None:
+    found = [blake2b(text.encode(), digest_size=8).hexdigest() for text in MIGRATIONS]
+    assert found == LAYOUTS, "a change of the tables is one more text, and its digest one more line"
 
 
 def test_ddl_accepts_a_schema_named_by_a_keyword(postgres_server: PostgresServer, database: str) -> None:

@@ -30,7 +30,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final
 
-LAYOUT: Final = 2
+LAYOUT: Final = 3
 """The number of the layout that this release makes and knows."""
 OLDEST: Final = 14
 """The oldest release of PostgreSQL with all that the statements need."""
@@ -42,7 +42,43 @@ SEQUENCES: Final = "position_"
 ROLES: Final = ("worker", "producer", "looker")
 """Roles that ``ddl --roles`` makes, named after the schema: ``queuehint_worker``."""
 
-_FIRST: Final = """\
+_DRAW: Final = """\
+FUNCTION {schema}.draw_position() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp SET row_security = off SET enable_seqscan = off AS $do$
+DECLARE
+    digest text := left(encode(sha256(convert_to(NEW.namespace, 'UTF8')), 'hex'), 32);
+    sequence text := format('%I.%I', TG_TABLE_SCHEMA, '{sequences}' || digest);
+BEGIN
+    IF to_regclass(sequence) IS NULL THEN
+        LOCK TABLE {schema}.layout IN SHARE ROW EXCLUSIVE MODE;  -- and see what others have made
+        IF to_regclass(sequence) IS NULL THEN
+            EXECUTE 'CREATE SEQUENCE ' || sequence || ' CACHE 1';
+        END IF;
+    END IF;
+    UPDATE {schema}.inbox SET position = nextval(sequence::regclass) WHERE id = NEW.id;
+"""
+"""The function of the trigger; how it checks that there was a row follows."""
+_DRAW_FIRST: Final = f"""\
+{_DRAW}\
+    IF NOT FOUND AND EXISTS (SELECT FROM {{schema}}.inbox WHERE id = NEW.id) THEN
+        RAISE EXCEPTION 'queuehint: row % of the inbox got no position: another trigger, or a rule, keeps it', NEW.id;
+    END IF;
+    RETURN NULL;
+END $do$;
+"""
+_DRAW_THIRD: Final = f"""\
+{_DRAW}\
+    IF NOT FOUND THEN  -- by itself: AND would run the query for each row
+        IF EXISTS (SELECT FROM {{schema}}.inbox WHERE id = NEW.id) THEN
+            RAISE EXCEPTION 'queuehint: row % of the inbox got no position: another trigger, or a rule, keeps it',
+                NEW.id;
+        END IF;
+    END IF;
+    RETURN NULL;
+END $do$;
+"""
+_FIRST: Final = (
+    """\
 CREATE TABLE {schema}.layout (
     is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
     number  integer NOT NULL,
@@ -132,29 +168,15 @@ EXCEPTION WHEN feature_not_supported THEN  -- a server that was built without it
     ALTER TABLE {schema}.mail ALTER COLUMN data SET STORAGE EXTERNAL;
 END $do$;
 
-CREATE FUNCTION {schema}.draw_position() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp SET row_security = off SET enable_seqscan = off AS $do$
-DECLARE
-    digest text := left(encode(sha256(convert_to(NEW.namespace, 'UTF8')), 'hex'), 32);
-    sequence text := format('%I.%I', TG_TABLE_SCHEMA, '{sequences}' || digest);
-BEGIN
-    IF to_regclass(sequence) IS NULL THEN
-        LOCK TABLE {schema}.layout IN SHARE ROW EXCLUSIVE MODE;  -- and see what others have made
-        IF to_regclass(sequence) IS NULL THEN
-            EXECUTE 'CREATE SEQUENCE ' || sequence || ' CACHE 1';
-        END IF;
-    END IF;
-    UPDATE {schema}.inbox SET position = nextval(sequence::regclass) WHERE id = NEW.id;
-    IF NOT FOUND AND EXISTS (SELECT FROM {schema}.inbox WHERE id = NEW.id) THEN
-        RAISE EXCEPTION 'queuehint: row % of the inbox got no position: another trigger, or a rule, keeps it', NEW.id;
-    END IF;
-    RETURN NULL;
-END $do$;
+"""
+    f"CREATE {_DRAW_FIRST}"
+    """\
 REVOKE ALL ON FUNCTION {schema}.draw_position() FROM PUBLIC;
 CREATE CONSTRAINT TRIGGER draw_position AFTER INSERT ON {schema}.inbox
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {schema}.draw_position();
 INSERT INTO {schema}.layout (number) VALUES (1);
 """
+)
 _SECOND: Final = """\
 ALTER TABLE {schema}.leader
     ADD COLUMN port        text,          -- the host and port at which guests reach it too; NULL for none
@@ -162,7 +184,11 @@ ALTER TABLE {schema}.leader
     ADD COLUMN port_secret text;          -- what guests say there; who may read it may use the tables
 UPDATE {schema}.layout SET number = 2;
 """
-MIGRATIONS: Final[tuple[str, ...]] = (_FIRST, _SECOND)
+_THIRD: Final = f"""\
+CREATE OR REPLACE {_DRAW_THIRD}\
+UPDATE {{schema}}.layout SET number = 3;
+"""
+MIGRATIONS: Final[tuple[str, ...]] = (_FIRST, _SECOND, _THIRD)
 """What makes the tables of a layout of those of the layout before it; the first of nothing."""
 _FIRST_BACK: Final = """\
 DROP TABLE IF EXISTS {tables};
@@ -186,7 +212,11 @@ _SECOND_BACK: Final = """\
 ALTER TABLE {schema}.leader DROP COLUMN port, DROP COLUMN fingerprint, DROP COLUMN port_secret;
 UPDATE {schema}.layout SET number = 1;
 """
-REVERSALS: Final[tuple[str, ...]] = (_FIRST_BACK, _SECOND_BACK)
+_THIRD_BACK: Final = f"""\
+CREATE OR REPLACE {_DRAW_FIRST}\
+UPDATE {{schema}}.layout SET number = 2;
+"""
+REVERSALS: Final[tuple[str, ...]] = (_FIRST_BACK, _SECOND_BACK, _THIRD_BACK)
 """What makes the tables of the layout before of those of each one; of the first nothing, with all jobs."""
 
 _GRANTS: Final = {
