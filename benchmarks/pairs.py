@@ -98,6 +98,7 @@ def _drain(kind: type[Queue], url: str, jobs: int, count: int) -> float:
         begin_s = time.perf_counter()
         may_begin.set()
         while sum(ran) < jobs:
+            assert all(worker.is_alive() for worker in workers), "a worker has ended"
             time.sleep(0.002)
         return time.perf_counter() - begin_s
     finally:

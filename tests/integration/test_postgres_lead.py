@@ -12,6 +12,7 @@ import time
 import pytest
 
 from queuehint.backends.journal.lead.leadership import DeposedError, Leader, LedElsewhereError
+from queuehint.backends.journal.writing import NUDGE
 from queuehint.backends.postgres import lead as lead_module
 from queuehint.backends.postgres.address import parse_url
 from queuehint.backends.postgres.layout import grants
@@ -70,6 +71,14 @@ def test_process_that_may_not_lead_creates_tables_and_finds_leaders(place: Place
     with pytest.raises(BackendUnavailableError, match="no process leads"):
         place.lead("lead=no")
     assert not place.store().has_leader()
+
+
+def test_worker_that_may_not_lead_is_a_guest(place: Place) -> None:
+    leader, worker = place.caller(), place.caller("lead=no")
+    leader.apply(NUDGE)
+    worker.store.adopt(list)
+    worker.apply(NUDGE)
+    assert leader.store.is_leading
 
 
 def test_terms_epochs_and_secrets_of_leaders_differ(place: Place) -> None:

@@ -192,7 +192,7 @@ class JournalBackend(LeadingStore):
     def _aim(self) -> int:
         """What this process is for, as it says to the one that leads."""
         runs = RUN if self._adopted else 0
-        return runs | LEAD if self.keeps_lead or (runs and not self.leaves_lead) else runs
+        return runs | LEAD if self._holds_lead and self.store.may_lead else runs
 
     def _again_in_s(self, attempt: Attempt, leader: Leader | None, error: Exception) -> float:
         """
