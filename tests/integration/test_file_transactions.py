@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -30,6 +31,7 @@ from queuehint.backends.sqlite.inbox import HASTE, HASTE_S, LOOKS_EVERY_S, RESTS
 from queuehint.backends.sqlite.layout import TABLES, statements
 from queuehint.backends.sqlite.lock import take_lock
 from queuehint.cli.app import app
+from queuehint.client.transactions.adapters import adapter_of
 from queuehint.client.transactions.sqlite3 import is_outside
 from queuehint.errors import (
     BackendDeniedError,
@@ -564,6 +566,23 @@ def tee(call: Callable[[Path, bytes], None], calls: list[bytes]) -> Callable[...
         call(where, said)
 
     return called
+
+
+def test_commit_of_each_scoped_session_is_reported() -> None:
+    """A session may have the address of an earlier one, by which SQLAlchemy knows who listens."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+    engine = create_engine("sqlite://")
+    reported: list[int] = []
+    for n in range(100):
+        session: Any = Session(engine) if n % 2 else scoped_session(sessionmaker(engine))
+        session.connection()
+        assert adapter_of(session, "sqlite").after_commit(partial(reported.append, n))
+        session.commit()
+        session.close()
+    engine.dispose()
+    assert reported == [*range(100)]
 
 
 def test_a_savepoint_of_a_session_rings_nobody_before_the_commit(place: Place) -> None:

@@ -80,7 +80,8 @@ def _tell_of_commit(session: Any, call: Callable[[], None]) -> None:
     """Call a function after the next commit of a session, scoped or asynchronous too."""
     from sqlalchemy import event
 
-    whole = session if hasattr(session, "info") else session()
+    # A scoped session is only called: it has listeners of its own, which outlive it and are found by its address.
+    whole = session() if callable(session) else session
     known = getattr(whole, "sync_session", whole)
 
     if not event.contains(known, "after_commit", _committed):
