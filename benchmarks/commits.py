@@ -2,8 +2,8 @@
 PostgreSQL backend: from the commit of a transaction with a job to the handler of the job.
 
 A worker runs in this process, which leads, and a thread commits transactions that go on for 2 ms after their job was
-written. What differs is how the leader notices the commit: it is rung by the library, expects the row, or looks by
-itself, as for a process that is not connected to it.
+written. What differs is how the leader notices the commit: it is rung by the library, expects the row, is notified by
+the server, or looks by itself, the last two as for a process that is not connected to it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ def run_commits(report: Report, server: PostgresServer, transactions: int) -> No
     url = f"{server.url}?durability=process&namespace=bench-commits-{os.getpid()}"
     report.title(f"From a commit to the handler of its job: {transactions:,} transactions")
     by_psycopg, by_session = partial(_psycopg, server.url), partial(_session, server.url)
+    by_notification = partial(_psycopg, server.url, notify=True)
     for way, opened, is_connected in (
         ("rung", by_session, True),
         ("expected", by_psycopg, True),
+        ("notified", by_notification, False),
         ("looked for", by_psycopg, False),
     ):
         delays = sorted(asyncio.run(_delays(url, opened, transactions, is_connected=is_connected)))
@@ -72,13 +74,13 @@ async def _delays(url: str, opened: Open, transactions: int, *, is_connected: bo
 
 
 @contextmanager
-def _psycopg(url: str, job: Job[Any, Any]) -> Iterator[Commit]:
+def _psycopg(url: str, job: Job[Any, Any], *, notify: bool = False) -> Iterator[Commit]:
     import psycopg
 
     with psycopg.connect(url) as connection:
 
         def commit(name: str) -> float:
-            job.within(connection).enqueue_sync(name)
+            job.within(connection, notify=notify).enqueue_sync(name)
             time.sleep(OPEN_S)
             committed_s = time.perf_counter()
             connection.commit()

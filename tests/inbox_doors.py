@@ -74,6 +74,7 @@ class App:
 
     Attributes:
         connection: what is given to `within`, once a transaction was begun.
+        notify: whether its transactions notify the leader.
     """
 
     name: ClassVar[str]
@@ -82,6 +83,7 @@ class App:
     def __init__(self, url: str, sched: Scheduler) -> None:
         self.url, self.sched = url, sched
         self.connection: Any = None
+        self.notify = False
         self._thread = ThreadPoolExecutor(1)
 
     def __enter__(self) -> Self:
@@ -122,29 +124,29 @@ class App:
 
     def enqueue(self, job: Job[Any, Any], *arguments: Any) -> Any:
         """Enqueue a job in it."""
-        return job.within(self.connection).enqueue_sync(*arguments)
+        return job.within(self.connection, notify=self.notify).enqueue_sync(*arguments)
 
     def enqueue_many(self, job: Job[Any, Any], calls: list[tuple[Any, ...]]) -> Any:
         """Enqueue many calls of a job in it."""
-        return job.within(self.connection).enqueue_many_sync(calls)
+        return job.within(self.connection, notify=self.notify).enqueue_many_sync(calls)
 
     def submit(self, specs: list[JobSpec] | Flow) -> Any:
         """Submit specs or a flow in it."""
-        return self.sched.within(self.connection).submit_sync(specs)
+        return self.sched.within(self.connection, notify=self.notify).submit_sync(specs)
 
     def flow(self, id: str, build: Callable[[Flow], None]) -> Flow:
         """Submit a flow in it."""
-        with self.sched.within(self.connection).flow_sync(id) as flow:
+        with self.sched.within(self.connection, notify=self.notify).flow_sync(id) as flow:
             build(flow)
         return flow
 
     def signal(self, *arguments: Any, **options: Any) -> None:
         """Give a signal in it."""
-        self.sched.within(self.connection).signal_sync(*arguments, **options)
+        self.sched.within(self.connection, notify=self.notify).signal_sync(*arguments, **options)
 
     def cancel(self, *arguments: Any, **options: Any) -> None:
         """Cancel jobs in it."""
-        self.sched.within(self.connection).cancel_sync(*arguments, **options)
+        self.sched.within(self.connection, notify=self.notify).cancel_sync(*arguments, **options)
 
 
 class AsyncApp(App):
@@ -182,27 +184,27 @@ class AsyncApp(App):
     async def aclose(self) -> None: ...
 
     def enqueue(self, job: Job[Any, Any], *arguments: Any) -> Any:
-        return self.run(job.within(self.connection).enqueue(*arguments))
+        return self.run(job.within(self.connection, notify=self.notify).enqueue(*arguments))
 
     def enqueue_many(self, job: Job[Any, Any], calls: list[tuple[Any, ...]]) -> Any:
-        return self.run(job.within(self.connection).enqueue_many(calls))
+        return self.run(job.within(self.connection, notify=self.notify).enqueue_many(calls))
 
     def submit(self, specs: list[JobSpec] | Flow) -> Any:
-        return self.run(self.sched.within(self.connection).submit(specs))
+        return self.run(self.sched.within(self.connection, notify=self.notify).submit(specs))
 
     def flow(self, id: str, build: Callable[[Flow], None]) -> Flow:
         async def submit() -> Flow:
-            async with self.sched.within(self.connection).flow(id) as flow:
+            async with self.sched.within(self.connection, notify=self.notify).flow(id) as flow:
                 build(flow)
             return flow
 
         return self.run(submit())  # type: ignore[no-any-return]
 
     def signal(self, *arguments: Any, **options: Any) -> None:
-        self.run(self.sched.within(self.connection).signal(*arguments, **options))
+        self.run(self.sched.within(self.connection, notify=self.notify).signal(*arguments, **options))
 
     def cancel(self, *arguments: Any, **options: Any) -> None:
-        self.run(self.sched.within(self.connection).cancel(*arguments, **options))
+        self.run(self.sched.within(self.connection, notify=self.notify).cancel(*arguments, **options))
 
 
 # --- psycopg ----------------------------------------------------------------------------------------------------------

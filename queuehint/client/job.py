@@ -196,23 +196,23 @@ class Job(Generic[P, R]):
             raise InvalidJobTypeError(MODE_OF_NONE)
         return self._like(changed)
 
-    def within(self, connection: object) -> Job[P, R]:
+    def within(self, connection: object, *, notify: bool = False) -> Job[P, R]:
         """
         Return this job, enqueued within the transaction of a connection of the application's database.
 
         ``await save.within(connection).enqueue("doc1")`` writes the call by that connection: the job is there if and
         only if its transaction is committed, in the order of commits, and all of an `enqueue_many` is or none. See
-        `Scheduler.within` for connections, and for what is refused.
+        `Scheduler.within` for connections, for *notify*, and for what is refused.
 
         Raises:
             InvalidJobError: the store takes no jobs in transactions.
-            InvalidJobTypeError: the connection is none of those that are known.
+            InvalidJobTypeError: the connection is none of those that are known, or *notify* is no bool.
 
         .. versionadded:: 1.0.0
         """
         from queuehint.client.transactions.writer import RowWriter
 
-        return self._like(self._options, submitter=RowWriter(self._scheduler, connection))
+        return self._like(self._options, submitter=RowWriter(self._scheduler, connection, notify=notify))
 
     def as_child_of(
         self,

@@ -357,7 +357,7 @@ class Scheduler(Control, Draining, Holding, Scheduling):
         """Like `submit`, for code without a loop."""
         return self.submit_checked_sync(checked(specs, may_lack_id=self.ids == "sequence"))
 
-    def within(self, connection: object) -> Transaction:
+    def within(self, connection: object, *, notify: bool = False) -> Transaction:
         """
         Return this scheduler within the transaction of a connection of the application's database.
 
@@ -372,17 +372,20 @@ class Scheduler(Control, Draining, Holding, Scheduling):
                 (`Connection`, `AsyncConnection`), asyncpg, Django (`django.db.connection`, or one of ``connections``),
                 `sqlite3` or aiosqlite, to the database in which this scheduler keeps its jobs. One that commits each
                 statement by itself is refused when it is used.
+            notify: the statements that write jobs also notify the leader, by PostgreSQL's NOTIFY, so that it finds them
+                at once after the commit, whichever process commits. Commits that notify wait for one another, on the
+                whole server. On a file this changes nothing.
 
         Raises:
             InvalidJobError: the jobs are not kept in PostgreSQL, or in a file with ``shared=yes``; or the connection
                 leads to the other kind.
-            InvalidJobTypeError: the connection is none of these.
+            InvalidJobTypeError: the connection is none of these, or *notify* is no bool.
 
         .. versionadded:: 1.0.0
         """
         from queuehint.client.transactions.transaction import Transaction
 
-        return Transaction(self, connection)
+        return Transaction(self, connection, notify=notify)
 
     # --- flows ---------------------------------------------------------------------------------------------------
 

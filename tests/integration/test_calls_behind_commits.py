@@ -7,8 +7,9 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Self
 
+import psycopg
 import pytest
 
 from queuehint import JobState, PathClosedError, Scheduler
@@ -17,8 +18,9 @@ from queuehint.backends.journal.guests.links import Links
 from queuehint.backends.postgres import store as store_module
 from queuehint.backends.postgres.backend import PostgresBackend
 from queuehint.backends.postgres.journal.journal import PostgresJournal
+from queuehint.backends.postgres.mail.letters import inbox_channel
 from queuehint.client.transactions import adapter as adapter_module
-from queuehint.errors import JobNotFoundError
+from queuehint.errors import InvalidJobTypeError, JobNotFoundError
 from tests.inbox_doors import APPS, App, Asyncpg, Core, Django, Orm, OrmAsync, Psycopg, ScopedOrm, app_of, make_tables
 from tests.postgres_servers import PostgresServer
 from tests.support import thorough, until_sync
@@ -235,6 +237,113 @@ def test_leader_looks_often_after_a_row_that_nobody_announced(place: Place, monk
         written(stranger, f"looked for {n}")
         until_taken(place)
     assert place.order() == ["announced", "found", *[f"looked for {n}" for n in range(3)]]
+
+
+# --- notified ---
+
+
+class Listener:
+    """A session that listens on the channel of the inbox, as a leader does."""
+
+    def __init__(self, place: Place) -> None:
+        self._channel = inbox_channel("queuehint", "docs")
+        self._connection = psycopg.connect(place.server.url_of(place.database), autocommit=True)
+        self._heard: list[str] = []
+        self._connection.add_notify_handler(lambda note: self._heard.append(note.payload))
+        self._connection.execute(f'LISTEN "{self._channel}"')
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def heard(self) -> int:
+        """Return how many transactions have notified since the last call."""
+        self._connection.execute(f"NOTIFY \"{self._channel}\", 'end'")
+
+        def has_ended() -> bool:
+            self._connection.execute("SELECT 1")
+            return "end" in self._heard
+
+        until_sync(has_ended)
+        heard, self._heard = self._heard[: self._heard.index("end")], []
+        return len(heard)
+
+
+@EACH_APP
+def test_leader_takes_rows_of_a_process_that_notifies(place: Place, kind: type[App]) -> None:
+    app = place.app(place.process(), kind)
+    app.notify = True
+    for names in (["a", "b"], ["c"]):
+        written(app, *names)
+        until_taken(place)
+    looks: Any = place.leader.backend._looks  # type: ignore[attr-defined]
+    assert looks._found_s == -math.inf, "it was told of them"
+    assert place.order() == ["a", "b", "c"]
+
+
+async def test_handler_begins_after_a_commit_that_notifies(place: Place) -> None:
+    app = place.app(place.process())
+    app.notify = True
+    async with place.leader.worker(concurrency=1):
+        for n in range(3):
+            await asyncio.to_thread(written, app, str(n))
+            await asyncio.to_thread(until_sync, lambda n=n: len(place.ran) > n, "its handler has begun")
+    assert place.ran == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("kind", [Psycopg, Asyncpg, Core], ids=lambda kind: kind.name)
+def test_each_transaction_that_is_committed_notifies_once(place: Place, kind: type[App]) -> None:
+    app = place.app(place.process(), kind)
+    save = app.sched.jobs["save"]
+    with Listener(place) as listener:
+        written(app, "said to nobody")
+        assert listener.heard() == 0
+        app.notify = True
+        app.do(app.begin)
+        app.do(app.enqueue, save, "rolled back")
+        app.do(app.rollback)
+        app.do(app.begin)
+        app.do(app.execute, "SAVEPOINT part")
+        app.do(app.enqueue, save, "undone")
+        app.do(app.execute, "ROLLBACK TO SAVEPOINT part")
+        app.do(app.commit)
+        assert listener.heard() == 0
+        written(app, "a", "b", "c")
+        assert listener.heard() == 1
+    assert place.order() == ["said to nobody", "a", "b", "c"]
+
+
+@pytest.mark.parametrize("kind", [Psycopg, Asyncpg], ids=lambda kind: kind.name)
+def test_each_call_of_a_transaction_notifies_if_chosen(place: Place, kind: type[App]) -> None:
+    app = place.app(place.process(), kind)
+    save = app.sched.jobs["save"]
+    with Listener(place) as listener:
+        for app.notify in (False, True):
+            calls: list[tuple[Any, ...]] = [
+                (app.enqueue_many, save, [("a",), ("b",)]),
+                (app.submit, [save.spec("c")]),
+                (app.flow, f"import-{app.notify}", lambda flow: flow.add(save, "d")),
+                (app.signal, "approved"),
+                (app.cancel, "nobody"),
+            ]
+            for call in calls:
+                app.do(app.begin)
+                app.do(*call)
+                app.do(app.commit)
+            assert listener.heard() == len(calls) * app.notify
+
+
+def test_notify_that_is_no_bool_is_refused(place: Place) -> None:
+    sched = place.leader
+    for value in (1, "yes", None):
+        for within in (sched.within, sched.jobs["save"].within):
+            with pytest.raises(InvalidJobTypeError, match="notify must be bool, got"):
+                within(object(), notify=value)  # type: ignore[arg-type]
+
+
+# --- looks ---
 
 
 def test_ring_of_a_loop_reaches_the_leader(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,6 +215,17 @@ def test_lists_flows_and_cancellations_are_one_row_each(place: Place, kind: type
 
 
 @EACH_APP
+def test_notify_changes_nothing_on_a_file(place: Place, kind: type[App]) -> None:
+    place.made()
+    with place.app(kind) as app:
+        app.notify = True
+        app.do(app.begin)
+        job = app.do(app.enqueue, place.save, "d1")
+        app.do(app.commit)
+    assert place.ids == [job.id]
+
+
+@EACH_APP
 def test_bad_input_is_refused_before_anything_is_written(place: Place, kind: type[App]) -> None:
     place.made()
     with place.app(kind) as app:

@@ -22,12 +22,12 @@ from queuehint.backends.postgres.lead import take_lead
 from queuehint.backends.postgres.mail import carrier as carrier_module
 from queuehint.backends.postgres.mail import door as door_module
 from queuehint.backends.postgres.mail.carrier import Carrier
-from queuehint.backends.postgres.mail.letters import DATA, OPEN, Piece, boxes_of, new_box, written
+from queuehint.backends.postgres.mail.letters import DATA, OPEN, Piece, boxes_of, inbox_channel, new_box, written
 from queuehint.backends.postgres.mail.mailbox import Mailbox
 from queuehint.errors import BackendDeniedError, BackendInUseError, BackendUnavailableError, OutcomeUnknownError
 from queuehint.testing.driver import job
 from tests.postgres_store import Caller, Place
-from tests.support import until_sync
+from tests.support import LIMIT_S, until_sync
 
 LISTENERS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'queuehint' AND datname = current_database()"
 TERM = "1.abc"
@@ -48,8 +48,13 @@ class Ends:
         self.leader = self.carrier(self.accepted.append)
         self.leader.start()
 
-    def carrier(self, adopt: Callable[[socket.socket], None] | None = None, *options: str) -> Carrier:
-        found = Carrier(self.place.address(*options), "n", adopt)
+    def carrier(
+        self,
+        adopt: Callable[[socket.socket], None] | None = None,
+        *options: str,
+        look: Callable[[], None] | None = None,
+    ) -> Carrier:
+        found = Carrier(self.place.address(*options), "n", adopt, look)
         self._opened.append(found)
         return found
 
@@ -65,6 +70,12 @@ class Ends:
         other.settimeout(60)
         self._opened += [other]
         return mine, other
+
+    def opened_at(self, box: str) -> socket.socket:
+        """Open a stream to another leader."""
+        mine = self.carrier().open(box, TERM, LIMIT_S)
+        self._opened.append(mine)
+        return mine
 
     def opened(self, guest: Carrier) -> socket.socket:
         mine = guest.open(self.leader.box, TERM, 20)
@@ -361,6 +372,57 @@ def test_mail_of_dead_processes_is_removed_by_lead_and_age(ends: Ends, monkeypat
     assert ends.run("SELECT box FROM queuehint.mail") == [(others,)]
     ends.run("UPDATE queuehint.mail SET written_at = now() - interval '2 minutes'")
     until_sync(lambda: ends.rows() == 0)
+
+
+# --- inbox ---
+
+
+class Leader:
+    """A carrier of a leader with an inbox."""
+
+    def __init__(self, ends: Ends, *options: str) -> None:
+        self.looks = threading.Semaphore(0)
+        self.accepted: list[socket.socket] = []
+        self.carrier = ends.carrier(self._adopt, *options, look=self.looks.release)
+        self._ends = ends
+        self.carrier.start()
+
+    def _adopt(self, end: socket.socket) -> None:
+        self._ends.accepted.append(end)
+        self.accepted.append(end)
+
+
+def test_notification_of_an_inbox_is_a_look_and_no_letter(ends: Ends) -> None:
+    leader = Leader(ends)
+    sender = new_box("queuehint", "n", is_polled=False)
+    [letter], _ = written(sender, [Piece(b"stranger", OPEN)], is_polled=False)
+    for channel, payload in (
+        (inbox_channel("queuehint", "m"), ""),
+        (inbox_channel("jobs", "n"), ""),
+        (leader.carrier.box, "no letter"),
+        (inbox_channel("queuehint", "n"), letter),
+    ):
+        ends.run(f"NOTIFY \"{channel}\", '{payload}'")
+    assert leader.looks.acquire(timeout=LIMIT_S)
+    ends.opened_at(leader.carrier.box)
+    assert not leader.looks.acquire(blocking=False), "of its own inbox only"
+    assert len(leader.accepted) == 1, "the stranger has opened nothing"
+
+
+def test_leader_looks_into_its_inbox_upon_listening_again(ends: Ends) -> None:
+    leader = Leader(ends)
+    assert not leader.looks.acquire(blocking=False)
+    ends.run(f"SELECT pg_terminate_backend(pid) FROM ({LISTENERS}) l")
+    assert leader.looks.acquire(timeout=LIMIT_S)
+    ends.run(f'NOTIFY "{inbox_channel("queuehint", "n")}"')
+    assert leader.looks.acquire(timeout=LIMIT_S)
+
+
+def test_leader_without_a_session_listens_to_no_inbox(ends: Ends) -> None:
+    leader = Leader(ends, "pooled=1")
+    ends.run(f'NOTIFY "{inbox_channel("queuehint", "n")}"')
+    ends.opened_at(leader.carrier.box)
+    assert not leader.looks.acquire(blocking=False)
 
 
 # --- stores ---

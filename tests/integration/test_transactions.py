@@ -504,10 +504,11 @@ def test_writer_role_needs_no_other_right(place: Place) -> None:
     )
     for kind in APPS:
         with kind(place.server.url_of(place.database, "writes_jobs"), place.sched) as app:
-            app.do(app.begin)
-            app.do(app.enqueue, place.save, "d1")
-            app.do(app.commit)
-    assert len(place.rows) == len(APPS)
+            for app.notify in (False, True):
+                app.do(app.begin)
+                app.do(app.enqueue, place.save, "d1")
+                app.do(app.commit)
+    assert len(place.rows) == 2 * len(APPS)
 
 
 def test_a_pipeline_of_psycopg_takes_jobs(place: Place) -> None:

@@ -441,6 +441,9 @@ async def jobs_in_a_transaction_are_typed(connection: object, flow: Flow) -> Non
     assert_type(plain.within(connection).enqueue_sync("a"), JobHandle[str])
     assert_type(await bare.using(priority=5).within(connection).enqueue("a"), JobHandle[int])
     await bare.within(connection).enqueue(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(await bare.within(connection, notify=True).enqueue("a"), JobHandle[int])
+    sched.within(connection, True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    sched.within(connection, notify="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     transaction = sched.within(connection)
     assert_type(transaction, Transaction)
     assert_type(await transaction.submit([bare.spec("a")]), list[JobHandle[Any]])

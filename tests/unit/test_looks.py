@@ -26,19 +26,19 @@ def test_look_is_soon_until_an_expected_transaction_has_ended() -> None:
     looks = Looks()
     looks.expect(7, 100.0)
     assert looks.in_s(USUAL_S, 100.0) == HASTE_S
-    assert looks.expects(USUAL_S, 100.0)
+    assert looks.begin(USUAL_S, 100.0)
     looks.expect(5, 100.1)
     looks.seen = 7
     assert looks.in_s(USUAL_S, 100.1) == HASTE_S, "transaction 7 may still go on"
     looks.seen = 8
     assert looks.in_s(USUAL_S, 100.1) == USUAL_S
-    assert not looks.expects(USUAL_S, 100.1)
+    assert not looks.begin(USUAL_S, 100.1)
 
 
 def test_transaction_that_takes_long_counts_as_unexpected() -> None:
     looks = Looks()
     looks.expect(7, 100.0)
-    assert not looks.expects(USUAL_S, 101.0)
+    assert not looks.begin(USUAL_S, 101.0)
 
 
 @given(
@@ -75,3 +75,11 @@ def test_next_look_is_brought_forward_only_where_it_is_late() -> None:
     assert looks.expect(1, 100.0)
     assert not looks.expect(2, 100.0 + USUAL_S - HASTE_S / 2)
     assert looks.is_due(100.0 + USUAL_S)
+
+
+def test_announced_rows_are_expected_by_one_look() -> None:
+    looks = Looks()
+    assert not looks.begin(USUAL_S, 100.0)
+    looks.announce()
+    assert looks.begin(USUAL_S, 100.0)
+    assert not looks.begin(USUAL_S, 100.0)

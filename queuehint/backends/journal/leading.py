@@ -224,6 +224,13 @@ class LeadingStore(WritingStore):
             with suppress(BackendUnavailableError):
                 self.submit(Ticket(NUDGE))
 
+    def look(self) -> None:
+        """Look into the inbox, as this process was notified that rows were committed; no wait."""
+        if self._is_open:
+            self._looks.announce()
+            with suppress(BackendUnavailableError):
+                self.submit(Ticket(NUDGE))
+
     def _deposed(self) -> None:
         """Have the writer learn that another process leads, which it may not ask for long."""
         with suppress(BackendUnavailableError):
@@ -322,7 +329,7 @@ class LeadingStore(WritingStore):
             return
         is_more, waits = True, False
         # The writers of a file ring its bell, and it is looked into before each change.
-        is_expected = behind > 0 or journal.looks_always or self._looks.expects(journal.looks_every_s, time.monotonic())
+        is_expected = self._looks.begin(journal.looks_every_s, time.monotonic()) or behind > 0 or journal.looks_always
         while is_more and self._is_open:
             rows = journal.inbox(self._rows_at_once, behind)
             self._looks.plan(journal.looks_every_s, time.monotonic())

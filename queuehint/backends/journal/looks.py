@@ -30,7 +30,8 @@ HASTE: Final = 16
 
 class Looks:
     """
-    The looks of one leader; the times are those of one clock. `expect` is for any thread, all else for one.
+    The looks of one leader; the times are those of one clock. `expect` and `announce` are for any thread, all else for
+    one.
 
     Attributes:
         seen: the rows of every transaction below this number have taken effect; 0 if that is not known.
@@ -41,6 +42,7 @@ class Looks:
         self._due_s = 0.0
         self._expected, self._expected_s = 0, 0.0
         """A transaction in which rows were written, and when that was last told."""
+        self._is_announced = False
         self._found_s = -math.inf
         """When a row was last found that was not expected."""
 
@@ -53,9 +55,14 @@ class Looks:
         self._expected, self._expected_s = max(self._expected, transaction), now_s
         return self._due_s > now_s + HASTE_S
 
-    def expects(self, usual_s: float, now_s: float) -> bool:
-        """Return whether a row is expected that has not been coming for long."""
-        return self._expected_in_s(now_s) < usual_s
+    def announce(self) -> None:
+        """Record that rows are there: the look is made by who calls this."""
+        self._is_announced = True
+
+    def begin(self, usual_s: float, now_s: float) -> bool:
+        """Begin a look. Return whether a row is announced, or expected and has not been coming for long."""
+        is_announced, self._is_announced = self._is_announced, False
+        return is_announced or self._expected_in_s(now_s) < usual_s
 
     def found(self, now_s: float) -> None:
         """Record that a row was found that was not expected."""

@@ -133,7 +133,7 @@ class PostgresStore:
         server = Server(
             (partial(private, f"{self.name} {self._namespace} {lead.term}"),), partial(HostedGuest, leading)
         )
-        carrier = Carrier(self._address, self._namespace, server.adopt)
+        carrier = Carrier(self._address, self._namespace, server.adopt, leading.look)
         opening = Opening(self._address.port, server, self.name)
         served = Served(server, carrier, opening)
         where = f"{self._machine} {server.address}"

@@ -21,7 +21,7 @@ _KINDS: Final = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 _DATABASES: Final[WeakKeyDictionary[Any, str]] = WeakKeyDictionary()
 """Which database a connection of a driver was found to lead to."""
 STATEMENTS_MAX: Final = 64
-"""How many statements are kept in each style of placeholders: there are five for each inbox."""
+"""How many statements are kept in each style of placeholders: there are seven for each inbox."""
 _NUMBERED: Final = re.compile(r"\$([0-9])")
 
 

@@ -1,9 +1,10 @@
 """
 Write jobs into the inbox of the store, over a connection of the application and within its transaction.
 
-A row is one submission. Nothing is asked of the store itself, and nobody is notified: the row is there once the
-transaction is committed, in the order of commits, and the store takes it out then. What only the store can know is
-found out no sooner: a closed path, a full queue, an id or a key that is taken, a dependency that is not there.
+A row is one submission. Nothing is asked of the store itself, and nobody is notified unless that was chosen: the row is
+there once the transaction is committed, in the order of commits, and the store takes it out then. What only the store
+can know is found out no sooner: a closed path, a full queue, an id or a key that is taken, a dependency that is not
+there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from queuehint.backends.base import WHICH_DATABASE, FileInbox
+from queuehint.backends.postgres.mail.letters import inbox_channel
 from queuehint.backends.sqlite.bell import ring
 from queuehint.backends.sqlite.layout import PREFIX
 from queuehint.client.handle import JobHandle
@@ -27,6 +29,7 @@ from queuehint.client.transactions.adapters import adapter_of
 from queuehint.client.transactions.file_rows import insertion as insertion_into_file
 from queuehint.errors import InvalidJobError, InvalidJobTypeError, shown
 from queuehint.operations.inbox import row_of
+from queuehint.schema.checks import check_bool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,13 +66,15 @@ class RowWriter:
     Args:
         client: the scheduler.
         connection: of a library that `adapter_of` knows.
+        notify: the statement that writes a row notifies the leader of its commit, in PostgreSQL.
 
     Raises:
         InvalidJobError: its store takes no jobs in transactions.
-        InvalidJobTypeError: the connection is none of those that are known.
+        InvalidJobTypeError: the connection is none of those that are known, or *notify* is no bool.
     """
 
-    def __init__(self, client: Client, connection: object) -> None:
+    def __init__(self, client: Client, connection: object, *, notify: bool = False) -> None:
+        self._notifies = check_bool(notify, parameter="notify")
         # A backend need not inherit from the protocol.
         inbox: InboxAddress | FileInbox | None = getattr(client.backend, "inbox", None)
         if inbox is None:
@@ -187,10 +192,11 @@ class RowWriter:
         if isinstance(inbox, FileInbox):
             return (yield from insertion_into_file(inbox, data, self._adapter.name, f"{self.client!r}"))
         asked = None if inbox.database is None or leads_to(driver, inbox.database) else inbox.database
+        notified = inbox.namespace if self._notifies else None
         if asked is None:
-            rows = yield _insertion(inbox.schema), (inbox.namespace, data)
+            rows = yield _insertion(inbox.schema, notified), (inbox.namespace, data)
         else:
-            rows = yield _insertion(inbox.schema, asks=True), (inbox.namespace, data, asked)
+            rows = yield _insertion(inbox.schema, notified, asks=True), (inbox.namespace, data, asked)
         if not rows:
             raise InvalidJobError(
                 f"{self._adapter.name} is connected to another database than {self.client!r}, and the job would be lost"
@@ -225,19 +231,23 @@ def table_of(schema: str) -> str:
 
 
 @lru_cache(STATEMENTS_MAX)
-def _insertion(schema: str, *, asks: bool = False) -> str:
+def _insertion(schema: str, notified: str | None = None, *, asks: bool = False) -> str:
     """
     Return the statement that inserts a row, of a namespace and its data.
 
     Args:
+        notified: the namespace, if its leader is notified.
         asks: it inserts none in another database than that of the third value. By a connection of which it is not known
             where it leads, the job would be lost.
     """
     into = f"INSERT INTO {table_of(schema)} (namespace, data)"
+    returning = _RETURNING
+    if notified is not None:
+        returning = f"{_RETURNING}, pg_notify('{inbox_channel(schema, notified)}', '')"
     if not asks:
-        return f"{into} VALUES (CAST($1 AS text), CAST($2 AS bytea)) {_RETURNING}"
+        return f"{into} VALUES (CAST($1 AS text), CAST($2 AS bytea)) {returning}"
     values = "SELECT CAST($1 AS text), CAST($2 AS bytea)"
-    return f"{into} {values} WHERE ({WHICH_DATABASE}) = CAST($3 AS text) {_RETURNING}"
+    return f"{into} {values} WHERE ({WHICH_DATABASE}) = CAST($3 AS text) {returning}"
 
 
 def _checked(spec: JobSpec) -> JobSpec:

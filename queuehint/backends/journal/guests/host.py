@@ -81,6 +81,9 @@ class Leading(Protocol):
     def expect(self, transaction: int) -> None:
         """Look for rows of a transaction that is to be committed, or was."""
 
+    def look(self) -> None:
+        """Look into the inbox: rows may have been committed."""
+
     async def wait_here(self, interest: Interest, timeout_s: float) -> None:
         """Wait; return at once if this process leads no more."""
 

@@ -6,7 +6,7 @@ The thread that carries the streams of a process through the database.
 - What is read from sockets while a statement is under way goes with the next one, for all boxes at once.
 - A guest's carrier opens streams. It asks until the stream is accepted, and then sends. While nothing is heard it looks
   whether that leader still leads: its streams end when another process may lead.
-- A leader's carrier accepts streams. It removes mail that nobody fetches any more.
+- A leader's carrier accepts streams. It removes mail that nobody fetches any more, and listens for rows in the inbox.
 - Nothing of it lasts. When the session was lost, all streams end as soon as the server answers again: those who had
   calls on them ask again under their numbers. So it is when a piece is missing, or the other end is gone.
 - Without a session of its own, behind a pooler, the carrier looks into its box: each 3 ms while there is traffic, then
@@ -80,15 +80,23 @@ class Carrier:
 
     Args:
         adopt: takes the other end of a stream that was accepted, on a leader; None for a guest.
+        look: called on the thread when rows may have come into the inbox, on a leader.
 
     Attributes:
         box: where mail for this process goes; of a guest another one for each session.
     """
 
-    def __init__(self, address: Address, namespace: str, adopt: Callable[[socket.socket], None] | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        namespace: str,
+        adopt: Callable[[socket.socket], None] | None = None,
+        look: Callable[[], None] | None = None,
+    ) -> None:
         self._address = attrs.evolve(address, durability="process")
         self._namespace = namespace
         self._adopt = adopt
+        self._look = look
         self.box = ""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -189,7 +197,7 @@ class Carrier:
             pause_s = _PAUSE_MIN_S
             while not self._is_over():
                 try:
-                    self._carry(self._mailbox or self._connect())
+                    self._carry(self._mailbox or self._connect_again())
                     pause_s = _PAUSE_MIN_S
                 except (LostError, RefusedError, BackendError) as error:
                     self._lose(error)
@@ -236,8 +244,14 @@ class Carrier:
 
     # --- the session ---------------------------------------------------------------------------------------------
 
+    def _connect_again(self) -> Mailbox:
+        mailbox = self._connect()
+        if self._look is not None:
+            self._look()  # meanwhile nobody has listened
+        return mailbox
+
     def _connect(self) -> Mailbox:
-        mailbox = Mailbox(self._address, self._namespace, None if self._adopt is None else self.box)
+        mailbox = Mailbox(self._address, self._namespace, None if self._adopt is None else self.box, self._look)
         self.box, self._mailbox = mailbox.name, mailbox
         for stream in list(self._streams.values()):
             if stream.is_accepted:

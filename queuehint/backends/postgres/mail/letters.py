@@ -71,6 +71,15 @@ def new_box(schema: str, namespace: str, *, is_polled: bool) -> str:
     return f"{boxes_of(schema, namespace)}{'p' if is_polled else 'l'}{secrets.token_hex(8)}"
 
 
+def inbox_channel(schema: str, namespace: str) -> str:
+    """
+    Return the channel of notifications that rows were committed into the inbox of a namespace.
+
+    It is no secret: nothing is read of what is sent there.
+    """
+    return f"{boxes_of(schema, namespace)}inbox"
+
+
 def is_polled(box: str) -> bool:
     """Return whether nobody listens for notifications to a box."""
     return box[-17] == "p"

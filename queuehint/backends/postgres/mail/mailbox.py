@@ -6,14 +6,23 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from queuehint.backends.postgres.mail.letters import LOOK, boxes_of, is_polled, new_box, read_note, read_row, written
+from queuehint.backends.postgres.mail.letters import (
+    LOOK,
+    boxes_of,
+    inbox_channel,
+    is_polled,
+    new_box,
+    read_note,
+    read_row,
+    written,
+)
 from queuehint.backends.postgres.mail.marks import Marks
 from queuehint.backends.postgres.mail.statements import FETCHED_MAX, mail_statements
 from queuehint.backends.postgres.sessions.session import Session, integer
 from queuehint.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from queuehint.backends.postgres.address import Address
     from queuehint.backends.postgres.mail.letters import Piece
@@ -33,6 +42,7 @@ class Mailbox:
 
     Args:
         box: one that is known to others; else there is a new one.
+        look: called when rows may have come into the inbox of the namespace; None if that is nothing to this process.
 
     Attributes:
         name: that of the box.
@@ -42,12 +52,16 @@ class Mailbox:
         BackendError: the server cannot be used.
     """
 
-    def __init__(self, address: Address, namespace: str, box: str | None = None) -> None:
+    def __init__(
+        self, address: Address, namespace: str, box: str | None = None, look: Callable[[], None] | None = None
+    ) -> None:
         self._address = address
         self._namespace = namespace
         self._session = Session(address)
         self._busy_s = self._polled_s = 0.0
-        self._notes: list[bytes] = []
+        self._notes: list[tuple[bytes, bytes]] = []
+        self._look = look
+        self._inbox = inbox_channel(address.schema, namespace).encode()
         self._marks = Marks()
         self._statements = mail_statements(address)
         with self._session.begun():
@@ -57,7 +71,8 @@ class Mailbox:
             if is_pooled and not self._is_polled:
                 raise BackendUnavailableError(f"{address.shown} is a pooler by now")
             if not self._is_polled:
-                self._session.script(f'LISTEN "{self.name}"')
+                channels = [self.name] if look is None else [self.name, self._inbox.decode()]
+                self._session.script("; ".join([f'LISTEN "{channel}"' for channel in channels]))
         self.socket = self._session.socket
 
     def close(self) -> None:
@@ -107,7 +122,11 @@ class Mailbox:
         """Return the letters that have come; what is no letter is passed over."""
         letters: list[Letter] = []
         notes, self._notes = self._notes + self._session.notes(), []
-        for note in notes:
+        if self._look is not None and any(channel == self._inbox for channel, _ in notes):
+            self._look()
+        for channel, note in notes:
+            if channel == self._inbox:
+                continue  # anybody may send there
             if note == LOOK:
                 self._fetch(letters)
             else:

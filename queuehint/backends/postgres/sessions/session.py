@@ -260,19 +260,19 @@ class Session:
         """The file descriptor that can be read once the server has sent something."""
         return self._pg.socket
 
-    def notes(self) -> list[bytes]:
+    def notes(self) -> list[tuple[bytes, bytes]]:
         """
-        Return the payloads of the notifications that have come.
+        Return the channels and the payloads of the notifications that have come.
 
         Raises:
             LostError: the connection has ended.
         """
         self._check_there()
-        found: list[bytes] = []
+        found: list[tuple[bytes, bytes]] = []
         try:
             self._pg.consume_input()
             while (note := self._pg.notifies()) is not None:
-                found.append(note.extra)
+                found.append((note.relname, note.extra))
         except psycopg.Error as error:
             raise self._lost(str(error), is_sent=False) from error
         return found
