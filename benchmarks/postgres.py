@@ -70,7 +70,7 @@ def run(report: Report, *, quick: bool) -> None:
         _calls(report, f"{server.url}?durability=process", 200 if quick else 2_000)
         _jobs(report, server, 1_000 if quick else 20_000)
         run_commits(report, server, 20 if quick else 300)
-        run_rows(report, server, 0.1 if quick else 1)
+        run_rows(report, server, 0.02 if quick else 0.2)
 
 
 def _calls(report: Report, url: str, jobs: int) -> None:

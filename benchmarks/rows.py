@@ -3,6 +3,8 @@ PostgreSQL backend: what a job written in a transaction costs the transaction.
 
 Writers in processes of their own update a row and commit, each in a loop, and do one thing more in between. What they
 do more changes in turns, so that what else the machine does meets all of it. Nobody takes the jobs meanwhile.
+
+On a machine that others use too the CPU time of a transaction says more than how many there are a second.
 """
 
 from __future__ import annotations
@@ -10,16 +12,18 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import statistics
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from benchmarks.report import REPEATS, Report
+from benchmarks.report import Report
 from queuehint import Scheduler
 from queuehint.operations import Enqueue
 from queuehint.operations.inbox import row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from multiprocessing.queues import Queue
     from multiprocessing.synchronize import Barrier
 
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     from benchmarks.servers import PostgresServer
 
 WRITERS: Final = 4
+TURNS: Final = 15
+"""Short ones: the load of the machine changes from one second to the next."""
 DOCUMENTS: Final = 1_000
 """How many rows each writer updates, and no other one."""
 ALONE: Final = "the UPDATE alone"
@@ -40,11 +46,18 @@ CREATE TABLE document (id int PRIMARY KEY, version int NOT NULL) WITH (fillfacto
 INSERT INTO document SELECT n, 0 FROM generate_series(0, {WRITERS * DOCUMENTS - 1}) n;
 CREATE TABLE plain (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, namespace text NOT NULL, data bytea NOT NULL);
 """
-PATIENCE_S: Final = 60
+PATIENCE_S: Final = 300
+RATE: Final = "commits/s"
+CPU: Final = "us of CPU"
+"""Of a writer and the process that serves it, for a transaction."""
+UNITS: Final[dict[str, Callable[[Iterable[float]], float]]] = {RATE: sum, CPU: statistics.fmean}
+"""What is made of the figures of all writers in a turn."""
+Figures: TypeAlias = dict[tuple[str, str], list[float]]
+"""What a writer has found in each turn: by what it does, and the unit."""
 
 
 def run_rows(report: Report, server: PostgresServer, seconds: float) -> None:
-    """Measure each for some seconds, with all writers at once."""
+    """Measure each for some seconds in each turn, with all writers at once."""
     import psycopg
 
     report.title(f"What a job costs the transaction that writes it: {WRITERS} writers (taken in turns)")
@@ -64,29 +77,38 @@ def run_rows(report: Report, server: PostgresServer, seconds: float) -> None:
     of_all = [found.get(timeout=PATIENCE_S) for _ in writers]
     for writer in writers:
         writer.join()
-    medians = {
-        way: report.add(way, "commits/s", *map(sum, zip(*[each[way] for each in of_all], strict=True))).median
-        for way in (ALONE, NOTHING, PLAIN, OURS)
-    }
-    for other in (ALONE, PLAIN):
-        report.add(f"{OURS} / {other}", "times", medians[OURS] / medians[other])
+    for unit, of_writers in UNITS.items():
+        medians = {}
+        for way in (ALONE, NOTHING, PLAIN, OURS):
+            turns = zip(*[each[way, unit] for each in of_all], strict=True)
+            medians[way] = report.add(way, unit, *[of_writers(turn) for turn in turns]).median
+        for other in (ALONE, PLAIN):
+            report.add(f"{OURS} / {other}, {unit}", "times", medians[OURS] / medians[other])
 
 
-def _write(
-    database: str, url: str, writer: int, seconds: float, together: Barrier, found: Queue[dict[str, list[float]]]
-) -> None:
-    """Put how many commits a second one writer has made, each time."""
+def _write(database: str, url: str, writer: int, seconds: float, together: Barrier, found: Queue[Figures]) -> None:
+    """Put what one writer has found in each turn."""
     import psycopg
 
     with psycopg.connect(database) as connection:
         ways = _ways(connection, url)
-        rates: dict[str, list[float]] = {way: [] for way in ways}
-        for _ in range(REPEATS):
+        figures: Figures = {(way, unit): [] for way in ways for unit in UNITS}
+        server = connection.info.backend_pid
+        for _ in range(TURNS):
             for way, act in ways.items():
                 _count(connection, writer, act, seconds / 10)
                 together.wait(PATIENCE_S)
-                rates[way].append(_count(connection, writer, act, seconds) / seconds)
-    found.put(rates)
+                begun_ns = _cpu_ns(server)
+                count = _count(connection, writer, act, seconds)
+                figures[way, RATE].append(count / seconds)
+                figures[way, CPU].append((_cpu_ns(server) - begun_ns) / count / 1e3)
+    found.put(figures)
+
+
+def _cpu_ns(server: int) -> int:
+    """Return for how long this process has had a CPU, and the one that serves it."""
+    on_cpu_ns = Path(f"/proc/{server}/schedstat").read_text(encoding="ascii").split()[0]
+    return time.process_time_ns() + int(on_cpu_ns)
 
 
 def _ways(connection: Connection[Any], url: str) -> dict[str, Callable[[], object]]:
@@ -106,9 +128,9 @@ def _ways(connection: Connection[Any], url: str) -> dict[str, Callable[[], objec
 
 
 def _count(connection: Connection[Any], writer: int, act: Callable[[], object], seconds: float) -> int:
-    """Return how many transactions are committed in so many seconds."""
+    """Return how many transactions, at least one, are committed in so many seconds."""
     count, end_s = 0, time.perf_counter() + seconds
-    while time.perf_counter() < end_s:
+    while not count or time.perf_counter() < end_s:
         document = writer * DOCUMENTS + random.randrange(DOCUMENTS)
         connection.execute("UPDATE document SET version = version + 1 WHERE id = %s", (document,))
         act()
