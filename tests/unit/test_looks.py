@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuehint.backends.journal.looks import HASTE, HASTE_S, LIVELY_S, Looks
+from queuehint.backends.journal.looks import HASTE, HASTE_S, LATE_S, LIVELY_S, Looks
 
 USUAL_S = 0.02
 
@@ -83,3 +83,15 @@ def test_announced_rows_are_expected_by_one_look() -> None:
     looks.announce()
     assert looks.begin(USUAL_S, 100.0)
     assert not looks.begin(USUAL_S, 100.0)
+
+
+def test_row_that_is_announced_after_it_was_found_was_expected() -> None:
+    looks = Looks()
+    looks.found(100.0)
+    looks.announce()
+    assert looks.begin(USUAL_S, 100.0 + LATE_S / 2)
+    assert looks.in_s(USUAL_S, 100.0 + LATE_S / 2) == USUAL_S
+    looks.found(101.0)
+    looks.announce()
+    looks.begin(USUAL_S, 101.0 + LATE_S)
+    assert looks.in_s(USUAL_S, 101.0 + LATE_S) < USUAL_S, "that is about another row"

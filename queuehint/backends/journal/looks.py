@@ -3,6 +3,7 @@ When a leader looks into its inbox, while nothing else is asked for.
 
 - A row that is *expected*, because the process that has written it has said so, is noticed after a part of the time
   since that was said.
+- A row of which the server notifies the leader is *announced*, and looked for there and then.
 - Rows of which nobody has said anything come where such rows came: another one is noticed after a part of the time
   since the last one.
 - Else a look is made as often as the journal says.
@@ -24,6 +25,8 @@ HASTE_S: Final = 0.002
 """How often to look, at most, while a row is expected."""
 LIVELY_S: Final = 0.003
 """How often to look, at most, after a row came that nobody expected."""
+LATE_S: Final = 0.1
+"""A look that happens to come between a commit and its notification finds a row that is announced within so long."""
 HASTE: Final = 16
 """A row is noticed after a part of the time since it was announced, or since the last one: one in so many."""
 
@@ -43,8 +46,8 @@ class Looks:
         self._expected, self._expected_s = 0, 0.0
         """A transaction in which rows were written, and when that was last told."""
         self._is_announced = False
-        self._found_s = -math.inf
-        """When a row was last found that was not expected."""
+        self._found_s = self._found_before_s = -math.inf
+        """When rows were last found that were not expected."""
 
     def is_seen(self, transaction: int) -> bool:
         """Return whether rows of a transaction, and of those before it, are known to have taken effect."""
@@ -62,11 +65,13 @@ class Looks:
     def begin(self, usual_s: float, now_s: float) -> bool:
         """Begin a look. Return whether a row is announced, or expected and has not been coming for long."""
         is_announced, self._is_announced = self._is_announced, False
+        if is_announced and now_s < self._found_s + LATE_S:
+            self._found_s = self._found_before_s
         return is_announced or self._expected_in_s(now_s) < usual_s
 
     def found(self, now_s: float) -> None:
         """Record that a row was found that was not expected."""
-        self._found_s = now_s
+        self._found_before_s, self._found_s = self._found_s, now_s
 
     def is_due(self, now_s: float) -> bool:
         """Return whether it is time to look."""
