@@ -21,15 +21,17 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from unittest import mock
 
 import attrs
+import psycopg
 
 from benchmarks.guard.server import BEGIN_MS, Counts, ScriptServer
 from queuehint import Claim, JobSpec, Outcome, OutcomeKind, Scheduler
-from queuehint.backends.base import BackendOptions
+from queuehint.backends.base import BackendOptions, InboxAddress
 from queuehint.backends.redis.address import parse_url
 from queuehint.backends.redis.connections.resp import open_reader
 from queuehint.backends.redis.connections.sync_link import run
 from queuehint.backends.redis.keys import redis_key
 from queuehint.backends.redis.session import Session
+from queuehint.client.transactions.psycopg import PsycopgConnection
 from queuehint.core.meters import LOG_MAX
 from queuehint.operations import Enqueue, Exchange, Note, Operation, Post, SetLimit, Tick
 from queuehint.values.limit import Limit
@@ -409,7 +411,7 @@ def clients(server: ScriptServer) -> Table:
             with blocking_connections(server):
                 found["enqueue 1, synchronous"] = _one_by_one(Scheduler(url, namespace="synchronous"))
         table |= {f"{store}: {row}": figures for row, figures in found.items()}
-    return table
+    return table | {"a row of a transaction": _rows()}
 
 
 @contextlib.contextmanager
@@ -454,6 +456,28 @@ def _one_by_one(scheduler: Scheduler) -> dict[str, float]:
     for handle in handles:
         handle.cancel_sync()
     scheduler.close_sync()
+    return {"Python calls": calls.count / ONES}
+
+
+def _rows() -> dict[str, float]:
+    """Count what is done to write a job in a transaction of PostgreSQL, without what psycopg does."""
+    scheduler = Scheduler("postgresql://app@localhost/app?lead=no", namespace="transactions")
+    connection = psycopg.Connection.__new__(psycopg.Connection)
+
+    @scheduler.job(queue_hint=["{doc}", "{part}"])
+    async def part(doc: str, part: str) -> None: ...
+
+    inbox, calls = InboxAddress(namespace="transactions", schema="queuehint", database="1/app"), Calls()
+    with (
+        mock.patch.object(scheduler.backend, "_inbox", inbox),
+        mock.patch.object(PsycopgConnection, "fetch", lambda _, __, *values: [(len(values),)]),
+    ):
+        for number in range(WARM_UPS):
+            part.within(connection).enqueue_sync("warm", f"part-{number}")
+        parts = [f"part-{number}" for number in range(ONES)]
+        with calls:
+            for each in parts:
+                part.within(connection).enqueue_sync("doc", each)
     return {"Python calls": calls.count / ONES}
 
 
