@@ -14,6 +14,7 @@ import json
 import struct
 from enum import Enum
 from functools import lru_cache, partial
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -276,12 +277,19 @@ def read_answer(answer: bytes, kind: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    dump = WIRED.get(type(value))
-    if dump is not None:
-        return dump(value)
-    if attrs.has(type(value)):
-        return [getattr(value, field.name) for field in attrs.fields(type(value)) if field.init]
-    return str(value)
+    kind: Any = type(value)
+    return _dumping(kind)(value)
+
+
+@lru_cache(maxsize=256)
+def _dumping(kind: type[Any]) -> Callable[[Any], Any]:
+    """Return what writes a value of a class as JSON."""
+    if kind in WIRED:
+        return WIRED[kind]
+    if not attrs.has(kind):
+        return str
+    names = [field.name for field in attrs.fields(kind) if field.init]
+    return attrgetter(*names) if len(names) > 1 else lambda value: [getattr(value, name) for name in names]
 
 
 _encode: Final = json.JSONEncoder(default=_plain, separators=(",", ":"), check_circular=False).encode
