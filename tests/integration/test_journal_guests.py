@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -31,6 +32,7 @@ from queuehint.backends.journal.guests import links as links_module
 from queuehint.backends.journal.guests import messages as messages_module
 from queuehint.backends.journal.guests import server as server_module
 from queuehint.backends.journal.guests import sockets as sockets_module
+from queuehint.backends.journal.guests.doors import GoneError
 from queuehint.backends.journal.guests.greetings import hello
 from queuehint.backends.journal.guests.messages import (
     ANSWER,
@@ -253,13 +255,35 @@ def test_process_without_jobs_leaves_the_lead_to_a_worker(table: Table) -> None:
     assert (leads(first), leads(second)) == (False, True)
 
 
-def test_guest_that_starts_a_worker_is_left_the_lead(table: Table) -> None:
+@pytest.mark.parametrize("shell", ["sync", "async"])
+def test_guest_that_starts_a_worker_is_left_the_lead(table: Table, shell: str) -> None:
     first, second = table.open(), table.open()
     first.call_sync(op.Peek())
-    second.call_sync(op.Peek())
-    second.adopt(list)
-    second.call_sync(op.Peek())
+
+    async def work() -> None:
+        await second.call(op.Peek())
+        second.adopt(list)
+        await second.call(op.Peek())
+
+    if shell == "async":
+        asyncio.run(work())
+    else:
+        second.call_sync(op.Peek())
+        second.adopt(list)
+        second.call_sync(op.Peek())
     assert (leads(first), leads(second)) == (False, True)
+
+
+def test_call_without_leader_is_repeated_at_once_then_after_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(guest_module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    guest = guest_module.Guest("the store", "default", lambda _: pytest.fail("nobody leads"))
+    attempt = guest_module.Attempt(op.Peek())
+    pauses_s = [guest.pause_s(attempt, GoneError(), None, 0) for _ in range(3)]
+    assert pauses_s == [0.0, guest_module.RETRY_S, guest_module.RETRY_S]
+    now_s[0] += links_module.SILENCE_S
+    with pytest.raises(BackendUnavailableError, match="nothing was changed"):
+        guest.pause_s(attempt, GoneError(), None, 0)
 
 
 def test_guest_leases_survive_a_new_leader_and_dead_ones_end(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
