@@ -16,18 +16,18 @@ from typing import Self
 import attrs
 
 _WRONG = "02:00:00:00:00:99"
+_PROBE = 250
 
 
 def may_cable() -> bool:
-    """Return whether a process of this user may make machines."""
+    """Return whether a process of this user can make machines."""
     if os.getuid() != 0 or shutil.which("ip") is None:
         return False
     try:
-        _ip("netns", "add", _name(0))
-        _ip("netns", "del", _name(0))
-    except subprocess.CalledProcessError:
+        with Machine(_PROBE):
+            return True
+    except subprocess.CalledProcessError:  # some kernels have namespaces and no cables
         return False
-    return True
 
 
 @attrs.frozen
@@ -61,16 +61,22 @@ class Machine:
         with suppress(subprocess.CalledProcessError):
             _ip("netns", "del", there)
         _ip("netns", "add", there)
-        _ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", there)
-        _ip("addr", "add", f"{self.server}/24", "dev", cable)
-        _ip("link", "set", cable, "up")
-        _ip("-n", there, "addr", "add", f"{self.address}/24", "dev", "eth0")
-        _ip("-n", there, "link", "set", "eth0", "up")
-        _ip("-n", there, "link", "set", "lo", "up")
+        try:
+            _ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", there)
+            _ip("addr", "add", f"{self.server}/24", "dev", cable)
+            _ip("link", "set", cable, "up")
+            _ip("-n", there, "addr", "add", f"{self.address}/24", "dev", "eth0")
+            _ip("-n", there, "link", "set", "eth0", "up")
+            _ip("-n", there, "link", "set", "lo", "up")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _ip("netns", "del", _name(self.number))  # the cable ends with it
+        with suppress(subprocess.CalledProcessError):
+            _ip("link", "del", self._cable)  # with the namespace it ends a moment later, and keeps its name until then
+        _ip("netns", "del", _name(self.number))
 
     @property
     def _cable(self) -> str:

@@ -67,7 +67,7 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     if not may_cable():
-        pytest.skip("this user may not make namespaces of the network")
+        pytest.skip("namespaces of the network with cables between them cannot be made here")
     site = Site(tmp_path)
     yield site
     site.close()
