@@ -312,6 +312,15 @@ def test_a_leader_that_says_nothing_is_silent(ends: Ends) -> None:
     assert gone.value.is_silent
 
 
+def test_silent_leader_without_a_session_counts_as_leading(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a pooler: only its lease says whether it leads."""
+    monkeypatch.setattr(carrier_module, "TICK_S", 0.05)
+    ends.run("UPDATE queuehint.leader SET session_pid = NULL, session_at = NULL, server_at = NULL")
+    with pytest.raises(GoneError) as gone:
+        ends.carrier().open(new_box("queuehint", "n", is_polled=False), TERM, 1.0)
+    assert gone.value.is_silent
+
+
 def test_an_established_stream_to_a_leader_that_died_ends_soon(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, _ = ends.open()
     monkeypatch.setattr(carrier_module, "TICK_S", 0.05)
