@@ -30,7 +30,7 @@ from queuehint.schema.kinds import AnyCount, DurationMs, JobId, NameText, ShortT
 from queuehint.values.event import EventFilter, EventKind
 from queuehint.values.hint import SEGMENT_BYTES_MAX, Claim
 from queuehint.values.limit import Limit
-from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress, Step, new_grant, new_outcome
+from queuehint.values.outcome import Grant, JobError, Outcome, OutcomeKind, Progress, Step
 from queuehint.values.policy import Backoff, Policy, Retention
 from queuehint.values.record import JobState
 from queuehint.values.record_filter import RecordFilter
@@ -156,10 +156,9 @@ class _Form:
         for name, field in fields.items():
             if type(field) is list:
                 fields[name] = _tupled(field)
-        if self._readers:
-            for name, read in self._readers.items():
-                if name in fields:
-                    fields[name] = read(fields[name])
+        for name, read in self._readers.items():
+            if name in fields:
+                fields[name] = read(fields[name])
         return self._make(**fields)
 
 
@@ -233,9 +232,7 @@ _MAKERS: Final[dict[type[Any], Callable[..., Any]]] = {
     Backoff: lru_cache(4096, typed=True)(Backoff),
     Claim: _claim,
     Policy: lru_cache(4096, typed=True)(Policy),
-    JobSpec: maker(JobSpec, of_strangers=True),
-    Outcome: new_outcome,
-    Grant: new_grant,
+    **{cls: maker(cls, of_strangers=True) for cls in (JobSpec, Outcome, Grant)},
 }
 """Of the first three there are few different ones, which many jobs share: they are made once."""
 
