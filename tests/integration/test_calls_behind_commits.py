@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, Self
@@ -15,6 +16,7 @@ import pytest
 from queuehint import JobState, PathClosedError, Scheduler
 from queuehint.backends.journal import looks as looks_module
 from queuehint.backends.journal.guests.links import Links
+from queuehint.backends.journal.leading import ROWS_FIRST
 from queuehint.backends.postgres import store as store_module
 from queuehint.backends.postgres.backend import PostgresBackend
 from queuehint.backends.postgres.journal.journal import PostgresJournal
@@ -237,6 +239,17 @@ def test_leader_looks_often_after_a_row_that_nobody_announced(place: Place, monk
         written(stranger, f"looked for {n}")
         until_taken(place)
     assert place.order() == ["announced", "found", *[f"looked for {n}" for n in range(3)]]
+
+
+def test_rows_of_several_reads_are_found_by_one_look(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looks_module, "LATE_S", 3600.0)
+    looks: Any = place.leader.backend._looks  # type: ignore[attr-defined]
+    found = written(place.app(place.process()), *map(str, range(3 * ROWS_FIRST)))
+    assert place.leader.get_sync(found[-1].id).state is JobState.QUEUED
+    assert looks._found_s > -math.inf
+    looks.announce()
+    looks.begin(3600.0, time.monotonic())
+    assert looks._found_s == -math.inf, "the notification of all of them has come"
 
 
 # --- notified ---

@@ -329,7 +329,7 @@ class LeadingStore(WritingStore):
             return
         is_more, waits = True, False
         # The writers of a file ring its bell, and it is looked into before each change.
-        is_expected = self._looks.begin(journal.looks_every_s, time.monotonic()) or behind > 0 or journal.looks_always
+        is_announced = self._looks.begin(journal.looks_every_s, time.monotonic()) or behind > 0 or journal.looks_always
         while is_more and self._is_open:
             rows = journal.inbox(self._rows_at_once, behind)
             self._looks.plan(journal.looks_every_s, time.monotonic())
@@ -356,8 +356,9 @@ class LeadingStore(WritingStore):
                     size += len(row.data)
                 taken.append(row.id)
             if taken:
-                if not is_expected:
+                if not is_announced:
                     self._looks.found(time.monotonic())
+                    is_announced = True  # by one look they are found once
                 self._write_first(now_ms, lines, taken)
                 for operations in todo:
                     self._take_in(operations, now_ms)
