@@ -60,7 +60,7 @@ _namespaces = count()
 
 
 def run(report: Report, *, quick: bool) -> None:
-    """Measure all of it; the full run takes a minute and a half."""
+    """Measure all of it; the full run takes three minutes."""
     server = PostgresServer()
     if not server.is_installed:
         report.missing.append("PostgreSQL: initdb and psql are not installed")
