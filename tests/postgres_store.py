@@ -99,8 +99,8 @@ class Place:
         return [data.decode() for (data,) in found]
 
     def end_sessions(self) -> None:
-        """End the sessions of all stores, as an administrator does."""
-        self.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'queuehint'")
+        """End the sessions of all stores, as an administrator does, and wait until they have ended."""
+        self.run("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'queuehint'")
 
     def caller(self, *options: str, machine: str | None = None, user: str = "postgres", namespace: str = "n") -> Caller:
         """Open a store, as a process of a machine does; closed when the test is over."""

@@ -17,8 +17,9 @@ from queuehint.backends.postgres import lead as lead_module
 from queuehint.backends.postgres.address import parse_url
 from queuehint.backends.postgres.layout import grants
 from queuehint.backends.postgres.lead import PostgresLead
+from queuehint.backends.postgres.sessions.session import Row, Session, Statement, Value
 from queuehint.backends.postgres.store import PostgresStore
-from queuehint.errors import BackendUnavailableError
+from queuehint.errors import BackendDeniedError, BackendUnavailableError
 from tests.postgres_servers import until_waiting
 from tests.postgres_store import Place
 from tests.prefork import start
@@ -159,7 +160,6 @@ def test_questions_are_answered_until_the_lease_ends_locally(place: Place, monke
 def test_ended_session_ends_the_lead_before_its_lease(place: Place) -> None:
     lead = place.lead()
     place.end_sessions()
-    until(lambda: not place.run("SELECT 1 FROM pg_stat_activity WHERE application_name = 'queuehint'"), "it has ended")
     assert not lead.may_answer()
     assert is_led(place) is None
     with pytest.raises(DeposedError):
@@ -175,6 +175,39 @@ def test_leader_with_an_ended_session_reconnects_unless_overtaken(place: Place) 
     place.end_sessions()
     lead.announce("here")
     assert is_led(place) == Leader(pid=os.getpid(), address="- - here", term=lead.term)
+
+
+def test_leader_whose_new_session_may_not_write_answers_nothing(place: Place) -> None:
+    """The row names a session that has ended, so any process may lead; it does so until it names another one."""
+    setting = f"ALTER DATABASE {place.database}"
+    lead = place.lead()
+    place.server.run(f"{setting} SET default_transaction_read_only = on")
+    place.end_sessions()
+    for _ in range(2):
+        with pytest.raises(BackendDeniedError, match="read-only transaction"):
+            lead.renew()
+        assert not lead.may_answer()
+    place.server.run(f"{setting} RESET default_transaction_read_only")
+    lead.renew()
+    assert lead.may_answer()
+    assert is_led(place) is not None
+
+
+def test_leader_answers_nothing_while_it_attaches_another_session(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lead = place.lead()
+    seen = []
+
+    class Attached(Session):
+        def run(self, statement: Statement, *values: Value) -> list[Row]:
+            seen.append(lead.may_answer())
+            return super().run(statement, *values)
+
+    monkeypatch.setattr(lead_module, "Session", Attached)
+    place.end_sessions()
+    lead.renew()
+    assert seen == [False, True]  # attach, renew
 
 
 def test_behind_a_pooler_only_the_lease_counts(place: Place) -> None:

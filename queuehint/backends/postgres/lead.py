@@ -128,6 +128,7 @@ class PostgresLead:
         self._lock = threading.Lock()
         self._until_s = 0.0
         self._is_over = False
+        self._is_attached = True  # whether the row names the session, as far as this process knows
 
     def _statement(self, name: str, template: str) -> Statement:
         session = _NO_SESSION if self._session.is_pooled else _SESSION
@@ -185,14 +186,14 @@ class PostgresLead:
         Return whether no other process can lead yet, so that questions may be answered from memory.
 
         It is false too when the server has sent something, until `renew` has read it: that may be the end of the
-        session.
+        session. After such an end it is false until the row names a new one.
         """
         if self._is_over or _now_s() >= self._until_s:
             return False
         if not self._lock.acquire(blocking=False):
-            return True  # it is being renewed, and the answer may be what has been sent
+            return self._is_attached  # it is being renewed, and the answer may be what has been sent
         try:
-            return self._session.is_quiet()
+            return self._is_attached and self._session.is_quiet()
         finally:
             self._lock.release()
 
@@ -214,7 +215,7 @@ class PostgresLead:
         return self.namespace, self.epoch, self.secret
 
     def _change(self, change: Statement, *values: Value) -> None:
-        """Change the row; by another session if that one has ended."""
+        """Change the row; by a new session, which the row names first, if the one that it names has ended."""
         if self._is_over:
             raise DeposedError
         with self._session.judged():
@@ -224,13 +225,17 @@ class PostgresLead:
             raise DeposedError
 
     def _run(self, change: Statement, *values: Value) -> list[Row]:
-        try:
-            return self._session.run(change, *self._mine, *values)
-        except LostError:
-            self._session = Session(self.address)
-            if not self._session.run(self._statement("attach", _ATTACH), *self._mine):
-                return []
-            return self._session.run(change, *self._mine, *values)
+        if self._is_attached:
+            with suppress(LostError):
+                return self._session.run(change, *self._mine, *values)
+        # Until the row names another session any process may lead: questions wait for that.
+        self._is_attached = False
+        self._session.close()
+        self._session = Session(self.address)
+        if not self._session.run(self._statement("attach", _ATTACH), *self._mine):
+            return []
+        self._is_attached = True
+        return self._session.run(change, *self._mine, *values)
 
 
 @attrs.frozen(kw_only=True)
