@@ -124,14 +124,13 @@ class PostgresLead:
         self.secret = secrets.token_hex(16)
         self.term = ""
         self.number: int | None = None
-        self._session = session
+        self._session = session  # the one that the row names
         self._lock = threading.Lock()
         self._until_s = 0.0
         self._is_over = False
-        self._is_attached = True  # whether the row names the session, as far as this process knows
 
-    def _statement(self, name: str, template: str) -> Statement:
-        session = _NO_SESSION if self._session.is_pooled else _SESSION
+    def _statement(self, name: str, template: str, by: Session | None = None) -> Statement:
+        session = _NO_SESSION if (by or self._session).is_pooled else _SESSION
         return statement(name, template.format(schema=quoted(self.address.schema), session=session))
 
     def take(self, *, is_ready: bool = True) -> None:
@@ -191,9 +190,9 @@ class PostgresLead:
         if self._is_over or _now_s() >= self._until_s:
             return False
         if not self._lock.acquire(blocking=False):
-            return self._is_attached  # it is being renewed, and the answer may be what has been sent
+            return not self._session.is_lost  # it is being renewed, and the answer may be what has been sent
         try:
-            return self._is_attached and self._session.is_quiet()
+            return self._session.is_quiet()
         finally:
             self._lock.release()
 
@@ -225,17 +224,17 @@ class PostgresLead:
             raise DeposedError
 
     def _run(self, change: Statement, *values: Value) -> list[Row]:
-        if self._is_attached:
-            with suppress(LostError):
-                return self._session.run(change, *self._mine, *values)
-        # Until the row names another session any process may lead: questions wait for that.
-        self._is_attached = False
-        self._session.close()
-        self._session = Session(self.address)
-        if not self._session.run(self._statement("attach", _ATTACH), *self._mine):
+        with suppress(LostError):
+            return self._session.run(change, *self._mine, *values)
+        # Any process may lead until the row names another session. The lost one stays until then: it answers nothing.
+        session = Session(self.address)
+        with session.begun():
+            is_mine = session.run(self._statement("attach", _ATTACH, session), *self._mine)
+        if not is_mine:
+            session.close()
             return []
-        self._is_attached = True
-        return self._session.run(change, *self._mine, *values)
+        self._session = session
+        return session.run(change, *self._mine, *values)
 
 
 @attrs.frozen(kw_only=True)

@@ -277,6 +277,11 @@ class Session:
             raise self._lost(str(error), is_sent=False) from error
         return found
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has ended, as far as this process knows, or was closed."""
+        return self._is_lost
+
     def is_quiet(self) -> bool:
         """Return whether the server has sent nothing since the last statement; the end of a connection is something."""
         return not self._is_lost and not self._poll.wait(0)
