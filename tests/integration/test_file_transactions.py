@@ -926,6 +926,16 @@ def test_a_connection_that_commits_each_statement_by_itself_is_refused(place: Pl
     assert rows(place.path) == []
 
 
+def test_job_may_be_the_first_statement_where_an_event_begins(place: Place) -> None:
+    place.made()
+    app = FileCoreEvents(str(place.path), place.sched)
+    with app, app.engine.connect() as connection:  # begun by its first statement
+        handle = place.save.within(connection).enqueue_sync("d1")
+        assert place.ids == []
+        connection.commit()
+    assert place.ids == [handle.id]
+
+
 async def test_asynchronous_autocommit_connection_is_refused(place: Place) -> None:
     import aiosqlite
 
