@@ -8,7 +8,7 @@ import inspect
 import logging
 import os
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
@@ -115,34 +115,49 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     Choose the servers and shells that a rule of the contract goes through at every run; at night it takes all of them.
 
     By day one shell takes it on memory and on Redis. The other one takes half of the rules in a file, where the same
-    engine answers, and a third of them on Valkey, where that is the second server.
+    engine answers, and a third of them on Valkey, where that is the second server; of these half and two thirds are
+    slow.
     """
     choices = {"choose": ("redis", "valkey"), "store": ("sync", "async")}
     names = [name for name in choices if name in metafunc.fixturenames]
     if not names or not metafunc.definition.nodeid.startswith("tests/contract/"):
         return
     turns = [
-        pytest.param(*which, marks=() if _is_its_turn(metafunc, **dict(zip(names, which, strict=True))) else _NIGHTLY)
+        pytest.param(*which, marks=_marks_of_turn(metafunc, **dict(zip(names, which, strict=True))))
         for which in product(*[choices[name] for name in names])
     ]
-    if "not nightly" in metafunc.config.option.markexpr:
-        # It takes as long to collect a test that is left out as one that is run.
-        turns = [turn for turn in turns if not turn.marks] or turns[:1]
+    turns = [turn for turn in turns if not _are_left_out(metafunc.config, turn.marks)] or turns[:1]
     mark = pytest.mark.parametrize(",".join(names), turns, indirect=True)
     metafunc.definition.add_marker(mark, append=False)
 
 
-_NIGHTLY = (pytest.mark.nightly,)
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """Collect nothing of a class or function that is left out: the whole contract on each guest, or all mutants."""
+    if not inspect.isclass(obj) and not inspect.isfunction(obj):
+        return None
+    marks = getattr(obj, "pytestmark", [])
+    return [] if _are_left_out(collector.config, marks if isinstance(marks, list) else [marks]) else None
 
 
-def _is_its_turn(metafunc: pytest.Metafunc, *, choose: str | None = None, store: str | None = None) -> bool:
+def _are_left_out(config: pytest.Config, marks: Iterable[object]) -> bool:
+    """Return whether `-m` leaves out what has these marks. To collect it would take as long as if it were run."""
+    left_out = {name for name in ("nightly", "slow") if f"not {name}" in config.option.markexpr}
+    return any(isinstance(mark, pytest.Mark | pytest.MarkDecorator) and mark.name in left_out for mark in marks)
+
+
+def _marks_of_turn(
+    metafunc: pytest.Metafunc, *, choose: str | None = None, store: str | None = None
+) -> Sequence[pytest.MarkDecorator]:
     number = zlib.crc32(metafunc.function.__name__.encode())
     is_in_file = metafunc.definition.path.name == "test_sqlite.py"
     is_on_second = choose == "valkey" and not isinstance(find_redis(), str)
     if (is_in_file and number // 2 % 2) or (is_on_second and number % 3):
-        return False
+        return [pytest.mark.nightly]
     turn = number + (is_in_file or choose == "valkey")
-    return store in {None, ("sync", "async")[turn % 2]}
+    if store not in {None, ("sync", "async")[turn % 2]}:
+        return [pytest.mark.nightly]
+    return [pytest.mark.slow] if (is_in_file and number // 4 % 2) or (is_on_second and number % 9) else []
 
 
 @pytest.hookimpl(tryfirst=True)
