@@ -5,7 +5,7 @@
 #   REPO=path           the git repository whose history `make demo` replays
 #   BREAK=1             give the checks of `make demo` no place: it has to notice, and fail
 #   ARGS="-k prefix"    more arguments for pytest, or for the benchmarks
-#   FORKS=              pytest in one process, in `make test`
+#   FORKS=              pytest in one process, in `make test` and `make test-slow`
 #   XDIST=              the same, in `make coverage` and `make test-all`
 #   NO_APT=1            never install a system package
 
@@ -43,10 +43,16 @@ help: ## Show the targets.
 demo: $(STAMP)/demo ## Replay a git history as jobs: make demo REPO=path/to/repository
 	$(BIN)/python examples/replay_history.py $(if $(REPO),--repo "$(REPO)") $(if $(BREAK),--break checks)
 
+# What starts processes, waits for leases or repeats walks takes twice as long as all the rest: it is `slow`.
 .PHONY: test
-test: $(STAMP)/test redis pooler ## Run the tests.
-	@echo "All tests but those for the night, in some minutes; ARGS=\"-k prefix\" runs those whose name has that word."
-	$(BIN)/python -m pytest $(FORKS) -m "not nightly" $(ARGS)
+test: $(STAMP)/test redis pooler ## Run the tests, but those that take long.
+	@echo "Each feature on each store, in some four minutes; ARGS=\"-k prefix\" runs those whose name has that word."
+	$(BIN)/python -m pytest $(FORKS) -m "not nightly and not slow" $(ARGS)
+
+.PHONY: test-slow
+test-slow: $(STAMP)/test redis pooler ## Run the tests that take long, for what they start, wait for or repeat.
+	@echo "What make test leaves out, but for the night, in some seven minutes; ARGS as there."
+	$(BIN)/python -m pytest $(FORKS) -m "slow and not nightly" $(ARGS)
 
 # Half a minute of `make test` is saved by what only those need who change the core.
 .PHONY: coverage

@@ -1,13 +1,15 @@
-"""Shared by tests: values that lie or raise, how many examples a test tries, polling, and whether a process runs."""
+"""Shared by tests: values that lie or raise, how much a test tries and when, polling, and whether a process runs."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self, TypeVar
+
+import pytest
 
 T = TypeVar("T")
 
@@ -45,6 +47,13 @@ class HostileStr(str):
 def thorough(many: int, *, quick: int) -> int:
     """Return how often something is tried: *quick* in every run, *many* to catch a mutant or at night."""
     return many if os.environ.get("HYPOTHESIS_PROFILE") in {"gate", "nightly"} else quick
+
+
+def slow_after(quick: int, values: Iterable[Any]) -> list[Any]:
+    """Return parameters: the first *quick* as they are, the others `slow`. Of several names, give `pytest.param`."""
+    given = [value if isinstance(value, type(pytest.param())) else pytest.param(value) for value in values]
+    late = [pytest.param(*each.values, id=each.id, marks=[*each.marks, pytest.mark.slow]) for each in given[quick:]]
+    return [*given[:quick], *late]
 
 
 def until_sync(reached: Callable[[], T], what: str = "it comes about", limit_s: float = LIMIT_S) -> T:

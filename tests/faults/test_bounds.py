@@ -35,6 +35,7 @@ SCHEDULED, DEFERRED, QUEUED, STARTED, FINISHED, FAILED, CANCELED = JobState
 LEASE_MS = 1_000
 
 
+@pytest.mark.slow
 def test_no_reply_tells_more_of_jobs_than_a_few_mib(start_server: StartServer, namespace: str) -> None:
     server = start_server()
     store = checks.open_store(server.url, namespace)
@@ -128,6 +129,7 @@ def alone(start_server: StartServer, namespace: str) -> Iterator[Site]:
 ACTS = ("reap", "renew", "settle", "claim")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", list(itertools.permutations(ACTS)), ids=" ".join)
 @pytest.mark.parametrize("late_ms", [-1, 0, 1])
 def test_lasting_lease_is_never_reaped_and_accepts_settlements(
@@ -162,6 +164,7 @@ def test_lasting_lease_is_never_reaped_and_accepts_settlements(
     assert (record.state is FINISHED) == settled
 
 
+@pytest.mark.slow
 def test_restless_reaper_takes_no_job_from_a_live_worker(redis_server: Server, namespace: str, lines: Path) -> None:
     both = WorkerAndProducer(redis_server, redis_server.url, namespace, lines, lease=2.5)
     reaper = checks.open_store(redis_server.url, namespace)
@@ -448,6 +451,7 @@ def check_delays(server: Server, namespace: str, lines: Path, delays_ms: list[in
     figures("T-delay", restarts=restarts, early=0, worst_late_ms=max(late_ms), **facts)
 
 
+@pytest.mark.slow
 def test_delayed_jobs_run_once_despite_restarts_and_never_early(
     start_server: StartServer, namespace: str, lines: Path
 ) -> None:
@@ -618,6 +622,7 @@ def finish(site: Site) -> None:
     raise AssertionError(store.call_sync(op.CountJobs()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_after_thousands_of_random_operations_nothing_is_left(measured: Site, seed: int) -> None:
     check_leaks(measured, thorough(2_500, quick=600), seed)

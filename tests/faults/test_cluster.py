@@ -126,6 +126,7 @@ def own_line(node: Server) -> bytes:
     return next(line for line in lines.split(b"\n") if b"myself" in line)
 
 
+@pytest.mark.slow
 def test_a_slot_that_moves_under_load_loses_nothing(cluster: Cluster, namespace: str, lines: Path) -> None:
     check_moves(cluster, namespace, lines, 3)
 
@@ -135,6 +136,7 @@ def test_a_slot_that_moves_all_the_time_loses_nothing(cluster: Cluster, namespac
     check_moves(cluster, namespace, lines, 50)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moved", [0, 1, 4, 100])
 def test_questions_during_a_slot_migration_are_answered_rightly_or_refused(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch, moved: int
@@ -215,6 +217,7 @@ def test_changes_of_a_slot_in_two_places_are_refused_whole(
     checks.check_keys(cluster.owner(slot).client(), namespace)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_down_is_waited_for(namespace: str, lines: Path) -> None:
     with Cluster(find_servers()[0], appendonly="yes", cluster_node_timeout=1500) as cluster:
         both = ClusterWorkerAndProducer(cluster, namespace, lines)
@@ -241,6 +244,7 @@ def test_a_cluster_that_is_down_is_waited_for(namespace: str, lines: Path) -> No
 # --- a URL that names one node ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_client_of_one_cluster_node_survives_its_loss(namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_session, "RETRY_S", 600.0)
     with Cluster(cluster_require_full_coverage="no", cluster_node_timeout=2000) as cluster:
@@ -303,6 +307,7 @@ def role_of(server: Server) -> str:
     return str(server.info("replication")["role"])
 
 
+@pytest.mark.slow
 async def test_client_of_a_dead_node_gets_errors_and_recovers(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

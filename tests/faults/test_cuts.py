@@ -151,6 +151,7 @@ def by_turns(turn: int) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", by_turns(0))
 def test_a_cut_before_the_request_arrives_only_delays_it(
     redis_server: Server, start_proxy: StartProxy, step: str
@@ -161,6 +162,7 @@ def test_a_cut_before_the_request_arrives_only_delays_it(
         check_step(redis_server, proxy, step, after=False, times=times, by_loop=times == 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", by_turns(1))
 def test_cut_after_a_request_does_not_apply_it_twice(redis_server: Server, start_proxy: StartProxy, step: str) -> None:
     load_scripts(redis_server)

@@ -31,6 +31,7 @@ def end_parents(url: str, parent: int, barrier: Barrier) -> None:
     backend.close_sync()
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_fan_in_is_queued_once_at_simultaneous_ends_across_processes() -> None:
     url = f"{shared_server().url}?namespace={new_namespace('fan-in')}"

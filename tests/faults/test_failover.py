@@ -138,6 +138,7 @@ def name(start_server: StartServer, start_proxy: StartProxy) -> Name:
     return Name(primary, replica, start_proxy(primary))
 
 
+@pytest.mark.slow
 def test_clients_follow_a_failover_although_old_connections_stay_open(
     name: Name, namespace: str, lines: Path, monkeypatch: pytest.MonkeyPatch, *, is_idle: bool
 ) -> None:
@@ -198,6 +199,7 @@ def sentinel_url(sentinels: Sentinels) -> str:
     return f"redis+sentinel://:a%20b@{nodes}/{sentinels.name}"
 
 
+@pytest.mark.slow
 def test_every_client_follows_sentinel_after_an_orderly_failover(
     sentinels: Sentinels, namespace: str, lines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +248,7 @@ def test_every_client_follows_sentinel_after_the_primary_was_killed(
 # --- a cluster -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_cluster_clients_start_at_a_replica_and_follow_a_failover(
     namespace: str, lines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

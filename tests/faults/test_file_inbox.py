@@ -41,6 +41,7 @@ def run(what: str, path: Path, seed: int, count: int = 0) -> subprocess.Popen[by
     return start("tests.faults.test_file_inbox", what, str(path), str(seed), str(count), env=environment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(thorough(3, quick=1)))
 def test_jobs_run_in_the_order_of_commits_whoever_is_killed(seed: int) -> None:
     count = thorough(150, quick=40)

@@ -270,6 +270,7 @@ REFUSALS: dict[str, tuple[Callable[[Server], Callable[[], object]], type[Backend
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_refusing_server_changes_nothing_and_a_retry_succeeds(
     start_server: StartServer, namespace: str, monkeypatch: pytest.MonkeyPatch, refusal: str
@@ -314,6 +315,7 @@ def test_refusing_server_changes_nothing_and_a_retry_succeeds(
     figures("M-sweep", refusal=refusal, refused=refused, partial_writes=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix", [key.name for key in keys.KEYS if key.is_prefix])
 def test_key_of_a_wrong_type_leaves_no_partial_change(redis_server: Server, namespace: str, prefix: str) -> None:
     client = redis_server.client()
@@ -451,6 +453,7 @@ def test_revoked_right_leaves_no_partial_change() -> None:
     assert not halves
 
 
+@pytest.mark.slow
 def test_a_right_that_is_taken_away_is_called_so() -> None:
     _, others = swept_rights()
     assert not others
@@ -558,6 +561,7 @@ def test_waiter_is_notified_although_its_spec_is_unreadable(redis_server: Server
     sched.close_sync()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2 * timekeeping.DUE_AT_ONCE])
 async def test_schedules_that_cannot_be_read_hold_up_no_other(
     redis_server: Server,

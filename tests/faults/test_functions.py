@@ -48,6 +48,7 @@ def run_jobs(store: RedisBackend, *names: str) -> None:
     assert set(settled.verdicts) == {op.Verdict.DONE}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("find", [find_redis, find_valkey])
 @pytest.mark.parametrize(
     "missing, is_loaded, is_single",
@@ -135,6 +136,7 @@ def test_server_restarted_without_data_gets_the_library_again(start_server: Star
     store.close_sync()
 
 
+@pytest.mark.slow
 def test_two_releases_run_side_by_side(
     start_server: StartServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +164,7 @@ def test_two_releases_run_side_by_side(
     store.close_sync()
 
 
+@pytest.mark.slow
 def test_library_remembers_no_long_claims(start_server: StartServer, namespace: str) -> None:
     server = start_server()
     store = checks.open_store(f"{server.url}?functions=always", namespace)

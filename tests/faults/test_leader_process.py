@@ -168,6 +168,7 @@ def held(sched: Scheduler) -> Any:
     return hold
 
 
+@pytest.mark.slow
 def test_calls_are_answered_while_a_handler_holds_the_gil(url: str, run: Commands, sched: Scheduler) -> None:
     worker = run.worker(url)
     edit, hold = edits(sched), held(sched)
@@ -196,6 +197,7 @@ def test_killed_leader_is_replaced_by_one_of_its_worker(url: str, run: Commands,
     assert worker.poll() is None
 
 
+@pytest.mark.slow
 def test_a_job_outlives_the_leader_and_not_the_worker(url: str, run: Commands, sched: Scheduler) -> None:
     worker = run.worker(url)
 
@@ -209,6 +211,7 @@ def test_a_job_outlives_the_leader_and_not_the_worker(url: str, run: Commands, s
     assert sched.get_sync(handle.id).attempts == 1
 
 
+@pytest.mark.slow
 def test_the_leader_ends_with_a_worker_that_was_killed(url: str, run: Commands, sched: Scheduler) -> None:
     worker = run.worker(url)
     leader = led_by(sched, lambda: run_by(worker))
@@ -220,6 +223,7 @@ def test_the_leader_ends_with_a_worker_that_was_killed(url: str, run: Commands, 
     assert led_by(sched, lambda: run_by(other)) != leader
 
 
+@pytest.mark.slow
 def test_killed_worker_and_leader_are_followed_by_another(url: str, run: Commands, sched: Scheduler) -> None:
     worker = run.worker(url)
     edit = edits(sched)
@@ -231,6 +235,7 @@ def test_killed_worker_and_leader_are_followed_by_another(url: str, run: Command
     led_by(sched, lambda: run_by(other))
 
 
+@pytest.mark.slow
 def test_stalled_leader_is_killed_and_replaced(url: str, run: Commands, sched: Scheduler) -> None:
     worker = run.worker(url)
     edit = edits(sched)
@@ -241,6 +246,7 @@ def test_stalled_leader_is_killed_and_replaced(url: str, run: Commands, sched: S
     assert edit.enqueue_sync("doc").result_sync(timeout=LIMIT_S) == "doc"
 
 
+@pytest.mark.slow
 def test_two_workers_have_one_leader_and_one_standby(url: str, run: Commands, sched: Scheduler) -> None:
     workers = [run.worker(url) for _ in range(2)]
     edit = edits(sched)
@@ -264,6 +270,7 @@ def stands_by(sched: Scheduler) -> bool:
     return found.stands_by
 
 
+@pytest.mark.slow
 def test_leading_command_keeps_the_lead_and_a_later_stands_by(url: str, run: Commands, sched: Scheduler) -> None:
     operator = run(url, "lead", url)
     led_by(sched, lambda: {operator.pid})
@@ -283,6 +290,7 @@ def test_leading_command_keeps_the_lead_and_a_later_stands_by(url: str, run: Com
     assert led_by(sched, lambda: {later.pid})
 
 
+@pytest.mark.slow
 def test_workers_of_one_parent_share_a_leader_until_they_end(url: str, run: Commands, sched: Scheduler) -> None:
     worker = run.worker(url, "--processes=2")
     edit = edits(sched)
@@ -295,6 +303,7 @@ def test_workers_of_one_parent_share_a_leader_until_they_end(url: str, run: Comm
     assert not lives(leader)
 
 
+@pytest.mark.slow
 def test_workers_whose_parent_was_killed_end_with_their_leader(url: str, run: Commands, sched: Scheduler) -> None:
     parent = run.worker(url, "--processes=2")
     until_sync(lambda: leader_of(sched) is not None and len(sched.workers_sync()) == 2, "both are there", LIMIT_S)
@@ -312,6 +321,7 @@ def test_worker_leads_inside_its_process_if_configured(url: str, run: Commands, 
     assert not run_by(worker)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)
 def test_a_worker_that_may_not_lead_has_no_leader(url: str, run: Commands, sched: Scheduler) -> None:
     operator = run(url, "lead", url)
@@ -321,6 +331,7 @@ def test_a_worker_that_may_not_lead_has_no_leader(url: str, run: Commands, sched
     assert not run_by(worker)
 
 
+@pytest.mark.slow
 def test_worker_restarted_for_changed_code_keeps_its_leader(url: str, run: Commands, sched: Scheduler) -> None:
     worker = run.worker(url, "--reload")
     edit = edits(sched)

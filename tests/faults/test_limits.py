@@ -35,6 +35,7 @@ def most_at_once(lines: Iterable[checks.Line], gone: Mapping[int, float]) -> int
     return most
 
 
+@pytest.mark.slow
 def test_two_processes_never_exceed_a_limit_after_a_kill(redis_server: Server, namespace: str, tmp_path: Path) -> None:
     client = redis_server.client()
     audit.begin_audit(namespace)

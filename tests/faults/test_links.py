@@ -168,6 +168,7 @@ act("after")
 """
 
 
+@pytest.mark.slow
 def test_used_backend_works_in_forks_and_beside_them(redis_server: Server, namespace: str, tmp_path: Path) -> None:
     arguments = [redis_server.url, namespace, str(tmp_path), "4", "20"]
     subprocess.run([sys.executable, "-c", FORKS, *arguments], cwd=ROOT, check=True, timeout=checks.LIMIT_S)
@@ -215,10 +216,12 @@ def check_flushes(server: Server, namespace: str, every_s: float, least: int, fu
     figures("F-06", flushes=len(flushes), operations=calls, extra_round_trips=more, errors=0)
 
 
+@pytest.mark.slow
 def test_constant_script_flushes_cost_one_more_round_trip(start_server: StartServer, namespace: str) -> None:
     check_flushes(start_server(), namespace, 0.002, 100, "never")
 
 
+@pytest.mark.slow
 def test_repeated_function_flushes_cost_two_more_round_trips(start_server: StartServer, namespace: str) -> None:
     check_flushes(start_server(), namespace, 0.2, 4)
 
@@ -256,6 +259,7 @@ def check_blackhole(server: Server, proxy: Proxy, namespace: str, lines: Path, s
     figures("F-17", black_s=seconds, recovery_s=round(recovery_s, 2), **facts)
 
 
+@pytest.mark.slow
 def test_worker_notices_a_vanished_server_and_resumes_after_it(
     redis_server: Server, start_proxy: StartProxy, namespace: str, lines: Path
 ) -> None:
@@ -269,6 +273,7 @@ def test_a_worker_survives_two_minutes_without_its_server(
     check_blackhole(redis_server, start_proxy(redis_server), namespace, lines, 120)
 
 
+@pytest.mark.slow
 def test_slow_jittery_link_delays_jobs_and_loses_no_lease(
     redis_server: Server, start_proxy: StartProxy, namespace: str, lines: Path
 ) -> None:
@@ -289,6 +294,7 @@ def test_slow_jittery_link_delays_jobs_and_loses_no_lease(
     figures("F-18", rtt_ms="200-300", **facts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_first", [16, pytest.param(1, marks=pytest.mark.nightly)])
 async def test_replies_that_come_byte_by_byte_are_read(
     redis_server: Server, start_proxy: StartProxy, namespace: str, lines: Path, at_first: int
@@ -330,6 +336,7 @@ def check_storm(server: Server, proxy: Proxy, namespace: str, lines: Path, secon
     figures("F-19", resets=resets, connections=connections, recovery_s=round(recovery_s, 2), **facts)
 
 
+@pytest.mark.slow
 def test_a_storm_of_resets_loses_nothing(
     redis_server: Server, start_proxy: StartProxy, namespace: str, lines: Path
 ) -> None:
@@ -343,6 +350,7 @@ def test_a_minute_of_resets_loses_nothing(
     check_storm(redis_server, start_proxy(redis_server), namespace, lines, 60)
 
 
+@pytest.mark.slow
 def test_a_server_that_refuses_is_asked_ever_less_often(
     redis_server: Server, start_proxy: StartProxy, namespace: str, lines: Path
 ) -> None:
@@ -391,6 +399,7 @@ def test_a_worker_whose_connections_are_killed_goes_on(start_server: StartServer
     figures("F-21", kills=kills, **both.close())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["ALL", "WRITE"])
 async def test_a_server_that_pauses_its_clients_is_waited_for(
     start_server: StartServer, namespace: str, lines: Path, mode: str
@@ -419,6 +428,7 @@ async def test_a_pause_of_five_seconds_is_waited_for(start_server: StartServer, 
     figures("F-21", paused_ms=5_000, **both.close())
 
 
+@pytest.mark.slow
 async def test_a_server_with_no_room_for_clients_is_tried_again(
     start_server: StartServer, start_proxy: StartProxy, namespace: str, lines: Path
 ) -> None:
@@ -445,6 +455,7 @@ async def test_a_server_with_no_room_for_clients_is_tried_again(
     figures("F-21", maxclients=1, **both.close())
 
 
+@pytest.mark.slow
 def test_server_busy_with_a_foreign_script_is_awaited(start_server: StartServer, namespace: str, lines: Path) -> None:
     server = start_server(**{"busy-reply-threshold": 50})
     both = WorkerAndProducer(server, server.url, namespace, lines, lease=3)
@@ -508,6 +519,7 @@ def check_freeze(server: Server, namespace: str, lines: Path, pauses: tuple[floa
     figures("F-04", pauses_s=pauses, recovery_s=round(worst_s, 2), **facts)
 
 
+@pytest.mark.slow
 def test_a_frozen_server_goes_on_where_it_was(start_server: StartServer, namespace: str, lines: Path) -> None:
     check_freeze(start_server(), namespace, lines, (0.1, 2))
 
@@ -517,6 +529,7 @@ def test_server_frozen_for_a_minute_resumes(start_server: StartServer, namespace
     check_freeze(start_server(), namespace, lines, (0.1, 2, 20, 60))
 
 
+@pytest.mark.slow
 def test_producer_at_a_frozen_server_retries_and_enqueues_once(
     start_server: StartServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -548,6 +561,7 @@ def test_producer_at_a_frozen_server_retries_and_enqueues_once(
 # --- D18 for plain code -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["async", "sync"])
 def test_cut_off_caller_learns_its_loss_before_another_starts(
     redis_server: Server, start_proxy: StartProxy, namespace: str, how: str

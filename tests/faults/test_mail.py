@@ -91,12 +91,14 @@ def work(
     return ran
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("pooled=1",)])
 def test_sessions_that_are_cut_lose_and_repeat_nothing(place: Place, options: tuple[str, ...]) -> None:
     """Where that of the leader is among them, a guest may lead."""
     under(place, options, lambda _: place.end_sessions(), 5)
 
 
+@pytest.mark.slow
 def test_mail_that_is_cut_loses_and_repeats_nothing(place: Place) -> None:
     turns = count()
 

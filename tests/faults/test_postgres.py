@@ -38,7 +38,7 @@ from tests.conftest import StartProxy
 from tests.postgres_servers import PostgresServer, until_waiting
 from tests.postgres_store import PUT, Place, header, open_place
 from tests.servers import until
-from tests.support import LIMIT_S
+from tests.support import LIMIT_S, slow_after
 
 pytestmark = pytest.mark.usefixtures("postgres_server")
 
@@ -98,7 +98,7 @@ def read(place: Place) -> list[str]:
 # --- the connection, and the server -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [(), ("pooled=1",)])
+@pytest.mark.parametrize("options", slow_after(1, [(), ("pooled=1",)]))
 def test_sessions_that_an_administrator_ends_lose_and_double_nothing(place: Place, options: tuple[str, ...]) -> None:
     lead, journal = place.open(*options)
     with appending(journal) as written:
@@ -111,7 +111,7 @@ def test_sessions_that_an_administrator_ends_lose_and_double_nothing(place: Plac
     assert read(place) == written
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
+@pytest.mark.parametrize("how", slow_after(1, [signal.SIGQUIT, signal.SIGINT]))
 def test_a_restart_of_the_server_loses_and_doubles_nothing(own_place: Place, how: signal.Signals) -> None:
     lead, journal = own_place.open()
     with appending(journal) as written:
@@ -200,6 +200,7 @@ def test_a_store_whose_server_is_away_is_closed_soon(
     assert place.caller().find("a") is not None
 
 
+@pytest.mark.slow
 def test_standby_ends_soon_while_its_server_is_away(
     place: Place, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,6 +315,7 @@ def test_a_session_that_stands_still_is_left(place: Place, monkeypatch: pytest.M
     assert place.stored() == ["one", "two", "three"]
 
 
+@pytest.mark.slow
 def test_write_without_timely_reply_has_an_unknown_outcome(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     _, journal = place.open()
     monkeypatch.setattr(connection_module, "PATIENCE_S", 0.5)
@@ -403,6 +405,7 @@ def test_only_so_many_bytes_of_the_end_are_known(monkeypatch: pytest.MonkeyPatch
     assert [row.number for row in rows] == [10]
 
 
+@pytest.mark.slow
 def test_inbox_rows_are_retaken_and_lost_transactions_are_named(
     own_place: Place,
 ) -> None:
@@ -482,6 +485,7 @@ def test_restore_to_an_earlier_time_deposes_the_leader(own_place: Place, monkeyp
         journal.append(0, b"e")
 
 
+@pytest.mark.slow
 def test_snapshot_in_progress_at_a_restore_does_not_count(own_place: Place) -> None:
     _, journal = own_place.open()
     journal.append(0, b"a")
@@ -621,6 +625,7 @@ def test_user_settings_do_not_change_statements(place: Place) -> None:
         assert journal._connection.run(session_module.Statement(b"show", show)) == [(b"on",)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options, setting",
     [
@@ -714,6 +719,7 @@ def test_a_replica_is_waited_for(own_place: Place) -> None:
     own_place.lead()
 
 
+@pytest.mark.slow
 def test_missing_and_foreign_databases_have_distinct_errors(place: Place) -> None:
     url = place.server.url_of("no_such_database")
     with pytest.raises(BackendDeniedError, match='database "no_such_database" does not exist'):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.postgres_chaos import Chaos
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("postgres_server")]
+pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.usefixtures("postgres_server")]
 
 QUICK = ("kill_leader", "end_sessions", "cut", "kill_pooler", "crash_server")
 SLOW = ("kill_standby", "kill_worker", "freeze_leader", "freeze_worker", "stop_server", "freeze_pooler", "split")

@@ -24,7 +24,7 @@ from tests.postgres_servers import PostgresServer
 from tests.postgres_store import PUT, Place, open_place
 from tests.support import thorough
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("postgres_server")]
+pytestmark = [pytest.mark.slow, pytest.mark.heavy, pytest.mark.usefixtures("postgres_server")]
 
 WRITERS = 3
 LAPSE = "UPDATE queuehint.leader SET expires_at = '-infinity'"

@@ -139,6 +139,7 @@ def history_calls(history: replay_history.History, every: int) -> list[tuple[Any
     return calls
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_a_git_history_ends_as_recorded_though_workers_are_killed(
     redis_server: Server, namespace: str, tmp_path: Path

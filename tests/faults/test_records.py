@@ -24,7 +24,7 @@ from queuehint.values.spec import JobSpec
 from tests.servers import new_namespace, shared_server
 from tests.support import LIMIT_S
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 ROOT = Path(__file__).absolute().parents[2]
 RECORDS = 1000

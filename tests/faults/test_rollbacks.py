@@ -137,6 +137,7 @@ def test_server_killed_on_slow_disk_loses_at_most_two_seconds(slow_server: Serve
     store.close_sync()
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_doctor_warns_of_a_disk_too_slow_for_its_durability(slow_server: Server, namespace: str) -> None:
     client = slow_server.client()
@@ -152,6 +153,7 @@ def test_doctor_warns_of_a_disk_too_slow_for_its_durability(slow_server: Server,
     assert "aof_delayed_fsync" in warnings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["full", "process"])
 def test_file_store_acknowledges_after_the_sync_of_its_durability(tmp_path: Path, durability: str) -> None:
     counted = tmp_path / "count"

@@ -92,12 +92,14 @@ def check_restarts(server: Server, namespace: str, lines: Path, downtimes: list[
     figures(row, restarts=len(downtimes), asked_again=len(both.history.unknown), resumed_s=round(worst_s, 2), **facts)
 
 
+@pytest.mark.slow
 def test_killed_server_with_data_loses_nothing_acknowledged(
     start_server: StartServer, namespace: str, lines: Path
 ) -> None:
     check_restarts(start_server(**ALWAYS), namespace, lines, [0, 0.3, 1.5], gracefully=False)
 
 
+@pytest.mark.slow
 def test_server_restart_after_shutdown_loses_nothing(start_server: StartServer, namespace: str, lines: Path) -> None:
     check_restarts(start_server(**EVERYSEC), namespace, lines, [0, 0.5], gracefully=True)
 
@@ -148,6 +150,7 @@ def test_workers_resume_on_an_emptied_server_with_growing_tokens(
     check_restart_empty(WorkerAndProducer(server, server.url, namespace, lines), caplog)
 
 
+@pytest.mark.slow
 def test_empty_primary_wipes_its_replica_and_workers_go_on(
     start_server: StartServer, namespace: str, lines: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -298,6 +301,7 @@ def check_truncations(server: Server, namespace: str, cuts: int) -> None:
     figures("F-08", cuts=cuts, operations=max(states), prefixes_seen=len(found), inconsistent=0)
 
 
+@pytest.mark.slow
 def test_truncated_append_only_file_is_a_prefix_of_the_history(start_server: StartServer, namespace: str) -> None:
     check_truncations(start_server(appendonly="yes", appendfsync="no"), namespace, thorough(20, quick=6))
 
@@ -332,6 +336,7 @@ def test_evicting_server_is_refused_by_the_name_of_its_setting(start_server: Sta
     assert server.call("DBSIZE") == 0
 
 
+@pytest.mark.slow
 def test_replica_is_refused_by_role_without_a_primary(
     start_server: StartServer, redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,6 +384,7 @@ def test_evicting_server_finishes_running_jobs_and_begins_none(start_server: Sta
     new.close_sync()
 
 
+@pytest.mark.slow
 async def test_eviction_policy_set_at_runtime_stops_claims_until_reverted(
     start_server: StartServer,
     namespace: str,
@@ -408,6 +414,7 @@ async def test_eviction_policy_set_at_runtime_stops_claims_until_reverted(
     figures("F-22", flipped=1, **both.close())
 
 
+@pytest.mark.slow
 def test_key_deleted_by_hand_raises_a_store_error_at_worst(redis_server: Server, namespace: str) -> None:
     # The doctor has tests of its own; here a damaged store may only cause typed errors.
     answers: dict[str, set[str]] = {}
@@ -464,6 +471,7 @@ def fill(store: RedisBackend, clock: FakeClock) -> None:
 # --- full servers ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_full_server_refuses_new_jobs_changes_nothing_and_drains(start_server: StartServer, namespace: str) -> None:
     server = start_server(maxmemory="12mb")
     store = checks.open_store(server.url, namespace)
@@ -659,6 +667,7 @@ async def test_partial_results_that_a_full_server_refuses_hold_up_nothing(
 # --- replicas that are missing ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_primary_without_replicas_refuses_writes_and_workers_stop_in_time(
     start_server: StartServer, namespace: str, lines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,7 @@ from queuehint.values.record import JobState
 from tests.crash_points import VARIABLE, armed
 from tests.folders import quick_folder
 from tests.prefork import start
-from tests.support import thorough
+from tests.support import slow_after, thorough
 
 ROOT = Path(__file__).parents[2]
 PATHS = (["a"], ["a", "b"], ["a", "c"], ["d"])
@@ -121,7 +121,7 @@ def checks() -> Iterator[Books]:
         yield Books(folder)
 
 
-@pytest.mark.parametrize("point", FILE_POINTS)
+@pytest.mark.parametrize("point", slow_after(4, FILE_POINTS))
 def test_wherever_it_dies_all_that_was_answered_is_there(checks: Books, point: str) -> None:
     assert checks.live(point=f"{point}:1") == -signal.SIGKILL
     checks.check()

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 PART = 100
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 @pytest.mark.parametrize("records, kills", [(1_500, 2), pytest.param(6_000, 8, marks=pytest.mark.nightly)])
 def test_killed_workers_repeat_only_steps_under_way(redis_server: Server, records: int, kills: int) -> None:

@@ -124,6 +124,7 @@ def end_by(process: subprocess.Popen[bytes], number: int) -> None:
     process.wait(LIMIT_S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_lead_passes_between_releases_while_workers_of_both_run(world: World, how: signal.Signals) -> None:
     first = world.start("lead", "A")

@@ -145,6 +145,7 @@ def check_kills(site: Site, at_points: int, at_random: int) -> None:
     figures("F-10", kills=kills, recovered=len(took), worst_recovery_s=round(max(took, default=0), 2), **facts)
 
 
+@pytest.mark.slow
 def test_workers_killed_at_any_point_lose_no_job(site: Site) -> None:
     check_kills(site, 5, thorough(5, quick=1))
 
@@ -154,6 +155,7 @@ def test_two_hundred_killed_workers_lose_no_job(site: Site) -> None:
     check_kills(site, 100, 100)
 
 
+@pytest.mark.slow
 def test_dead_caller_of_exclusive_leaves_its_place_to_others(site: Site) -> None:
     crew = site.crew
     holder = crew.caller("doc")
@@ -227,6 +229,7 @@ def check_zombie(site: Site, frozen_s: float) -> None:
     figures("F-11", frozen_s=frozen_s, recovery_s=round(recovery_s, 2), writes_rejected=1, **facts)
 
 
+@pytest.mark.slow
 def test_a_frozen_worker_that_comes_back_changes_nothing(site: Site) -> None:
     check_zombie(site, LEASE_S + 1)
 
@@ -294,6 +297,7 @@ def check_hog(site: Site, task: str, seconds: float) -> None:
     assert worker.is_running
 
 
+@pytest.mark.slow
 def test_code_that_holds_the_interpreter_keeps_its_lease(site: Site) -> None:
     check_hog(site, "hog", 2.5 * LEASE_S)
 
@@ -306,6 +310,7 @@ def test_a_regular_expression_that_does_not_end_keeps_its_lease(site: Site) -> N
 # --- poisoned --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_job_that_kills_its_workers_fails_after_three_losses(site: Site) -> None:
     crew = site.crew
     site.enqueue("poison", "poison", path=["doc"])
@@ -338,6 +343,7 @@ def test_job_that_kills_its_workers_fails_after_three_losses(site: Site) -> None
 # --- told to stop ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_stopping_worker_finishes_running_jobs_and_claims_none(site: Site) -> None:
     crew = site.crew
     worker = crew.started(crew.worker("--grace=20"))
@@ -383,6 +389,7 @@ def test_second_stop_signal_releases_running_jobs_to_their_places(site: Site) ->
     figures("F-14", signals=2, released_after_s=round(took_s, 2), **site.close())
 
 
+@pytest.mark.slow
 def test_when_the_grace_time_is_over_jobs_are_given_back(site: Site) -> None:
     crew = site.crew
     worker = crew.started(crew.worker("--grace=0.3"))

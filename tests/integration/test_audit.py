@@ -48,6 +48,7 @@ async def test_a_busy_namespace_gives_the_answers_of_the_engine(redis_server: Se
     client.delete(audit_key(namespace))
 
 
+@pytest.mark.slow
 async def test_audit_replays_flows_and_children(redis_server: Server, namespace: str) -> None:
     client = redis_server.client()
     begin_audit(namespace)

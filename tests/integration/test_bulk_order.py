@@ -31,6 +31,7 @@ async def fill(sched: Scheduler, count: int = COUNT) -> tuple[list[JobHandle[Non
     return jobs, ran
 
 
+@pytest.mark.slow
 async def test_redrive_of_many_ids_keeps_the_order_of_enqueue(url: str) -> None:
     sched = Scheduler(url)
     jobs, ran = await fill(sched)
@@ -42,6 +43,7 @@ async def test_redrive_of_many_ids_keeps_the_order_of_enqueue(url: str) -> None:
     await sched.close()
 
 
+@pytest.mark.slow
 async def test_redrive_of_a_large_path_keeps_the_order_of_enqueue(url: str) -> None:
     sched = Scheduler(url)
     count = LIST_MAX + 60
@@ -64,6 +66,7 @@ async def test_limited_redrive_of_a_path_takes_the_first_listed(url: str) -> Non
     await sched.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["cancel", "discard"])
 async def test_cancel_and_discard_of_many_ids_answer_in_their_order(url: str, way: str) -> None:
     sched = Scheduler(url)

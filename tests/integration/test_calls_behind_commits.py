@@ -95,6 +95,7 @@ def written(app: App, *names: str) -> list[Any]:
     return handles
 
 
+@pytest.mark.slow
 @EACH_APP
 def test_plain_call_comes_behind_jobs_committed_before(
     place: Place, kind: type[App], monkeypatch: pytest.MonkeyPatch
@@ -195,6 +196,7 @@ def until_taken(place: Place) -> None:
     until_sync(lambda: place.server.run(count, database=place.database) == [(0,)], "a leader has taken the rows")
 
 
+@pytest.mark.slow
 @EACH_APP
 def test_leader_looks_often_while_a_row_is_expected(
     place: Place, kind: type[App], monkeypatch: pytest.MonkeyPatch
@@ -209,6 +211,7 @@ def test_leader_looks_often_while_a_row_is_expected(
     assert place.order() == ["leader", "socket"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Orm, ScopedOrm, OrmAsync, Django], ids=lambda kind: kind.name)
 def test_commit_that_a_library_reports_rings_the_leader(
     place: Place, kind: type[App], monkeypatch: pytest.MonkeyPatch
@@ -284,6 +287,7 @@ class Listener:
         return len(heard)
 
 
+@pytest.mark.slow
 @EACH_APP
 def test_leader_takes_rows_of_a_process_that_notifies(place: Place, kind: type[App]) -> None:
     app = place.app(place.process(), kind)
@@ -404,6 +408,7 @@ def counted_looks(sched: Scheduler) -> list[int]:
     return looks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(thorough(40, quick=4)))
 def test_calls_and_commits_of_random_histories_keep_their_order(place: Place, seed: int) -> None:
     """

@@ -98,6 +98,7 @@ async def test_a_submission_that_is_canceled_leaves_nothing_hidden(
     await asyncio.to_thread(ending.check)
 
 
+@pytest.mark.slow
 @AT
 @ANSWERED
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GaveUpError])

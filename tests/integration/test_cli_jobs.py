@@ -664,6 +664,7 @@ def test_narrow_tree_is_cut_and_narrow_text_wraps() -> None:
     assert drawn(Facts([("name", cell("value")), ("none", cell())]), 40) == ["name  value"]
 
 
+@pytest.mark.slow
 def test_top_takes_the_terminal_and_gives_it_back(system: System) -> None:
     system.enqueue("step")
     with Terminal("top", "--every", "0.1", *system.where, columns=30, rows=12) as terminal:
@@ -675,6 +676,7 @@ def test_top_takes_the_terminal_and_gives_it_back(system: System) -> None:
         assert "\x1b[?25h" in terminal.output
 
 
+@pytest.mark.slow
 def test_top_with_times_leaves_its_last_screen(system: System) -> None:
     system.enqueue("step")
     with Terminal("top", "--every", "0.1", "--times", "3", *system.where) as terminal:
@@ -682,6 +684,7 @@ def test_top_with_times_leaves_its_last_screen(system: System) -> None:
     assert "QUEUED" in without_sequences(terminal.output.rpartition("\x1b[?1049l")[2])
 
 
+@pytest.mark.slow
 def test_top_gives_the_terminal_back_when_told_to_end(system: System) -> None:
     with Terminal("top", "--every", "0.1", *system.where) as terminal:
         terminal.wait_for("QUEUED")
@@ -690,6 +693,7 @@ def test_top_gives_the_terminal_back_when_told_to_end(system: System) -> None:
         assert terminal.output.endswith("\x1b[?1049l")
 
 
+@pytest.mark.slow
 def test_watching_ends_by_ctrl_c_with_130(system: System) -> None:
     system.enqueue("step", id="a")
     (grant,) = system.claim()
@@ -704,6 +708,7 @@ def test_watching_ends_by_ctrl_c_with_130(system: System) -> None:
         assert "Traceback" not in terminal.text
 
 
+@pytest.mark.slow
 def test_a_question_in_a_terminal_takes_no_for_an_answer(system: System) -> None:
     system.enqueue("edit", "doc1", "intro", id="a")
     for answer, code, state in (("", 1, JobState.QUEUED), ("y", 0, JobState.CANCELED)):
@@ -714,6 +719,7 @@ def test_a_question_in_a_terminal_takes_no_for_an_answer(system: System) -> None
         assert system.sched.get_sync("a").state == state
 
 
+@pytest.mark.slow
 def test_all_of_a_job_is_shown_in_a_narrow_terminal(system: System) -> None:
     system.enqueue("edit", "doc1", "intro", "x" * 30, id="a")
     with Terminal("show", "a", "--arguments", *system.where, columns=20) as terminal:
@@ -724,6 +730,7 @@ def test_all_of_a_job_is_shown_in_a_narrow_terminal(system: System) -> None:
     assert terminal.text.count("x") >= 30
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_fault(system: System) -> None:
     system.enqueue("step", id="a")
     command = [sys.executable, "-m", "queuehint", "show", "a", *system.where]

@@ -90,6 +90,7 @@ def counted(lines: list[str]) -> list[int]:
     return [sum(text in line for line in lines) for text in LINES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setup", [BASIC, HANDLER, DICT], ids=["basicConfig", "handler", "dictConfig"])
 def test_worker_logs_each_line_once_as_the_application_does(setup: str, logged: Callable[..., list[str]]) -> None:
     lines = logged(setup)
@@ -98,17 +99,20 @@ def test_worker_logs_each_line_once_as_the_application_does(setup: str, logged: 
     assert any(line.startswith("APP job ") and "(fails) failed for good" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_worker_logs_as_text_where_nothing_is_set_up(logged: Callable[..., list[str]]) -> None:
     lines = logged("")
     assert counted(lines) == [1, 1, 0, 1, 1], "of the application and of queuehint, not of other libraries"
 
 
+@pytest.mark.slow
 def test_worker_leaves_loggers_with_handlers_to_the_application(logged: Callable[..., list[str]]) -> None:
     lines = logged(OWN)
     assert counted(lines) == [1, 1, 0, 1, 1]
     assert "APP a warning of the handler" in lines
 
 
+@pytest.mark.slow
 def test_worker_logs_its_own_lines_in_a_given_format(logged: Callable[..., list[str]]) -> None:
     lines = logged(BASIC, "--log-format=json")
     assert "APP a warning of the handler" in lines

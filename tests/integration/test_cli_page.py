@@ -31,6 +31,7 @@ def test_page_describes_every_command() -> None:
     assert missing == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(DESCRIBED))
 def test_section_of_command_has_each_of_its_options(name: str) -> None:
     section = PAGE.partition(f"\n## queuehint {name}\n")[2].partition("\n## ")[0]

@@ -91,6 +91,7 @@ def test_first_layout_is_migrated_with_its_rows(place: Place, monkeypatch: pytes
     assert sorted(place.run(made.format("queuehint"))) == sorted(place.run(made.format("anew")))
 
 
+@pytest.mark.slow
 def test_a_migration_does_not_wait_for_long_behind_a_dump(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits for a lock on the row of the leader keeps it from being renewed."""
     from queuehint.backends.postgres import layout

@@ -196,6 +196,7 @@ def test_top_shows_running_jobs_by_user(system: System) -> None:
     assert told["users"] == [{"user": "bob", "running": 1}]
 
 
+@pytest.mark.slow
 def test_a_list_in_a_narrow_terminal_keeps_its_ids(system: System) -> None:
     fill(system)
     with Terminal("ls", *system.where, columns=24) as terminal:

@@ -47,6 +47,7 @@ async def wait() -> str:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("is_repaired", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_reloading_worker_finishes_jobs_and_survives_import_errors(

@@ -114,6 +114,7 @@ def test_worker_runs_jobs_of_a_file_and_hands_it_over(folder: Path) -> None:
     sched.close_sync()
 
 
+@pytest.mark.slow
 def test_workers_of_several_processes_share_a_file(folder: Path) -> None:
     ids = enqueue(folder, 40)
     sched = Scheduler(url_of(folder))
@@ -199,6 +200,7 @@ def test_doctor_creates_no_file_and_examines_one_in_use(folder: Path) -> None:
     sched.close_sync()
 
 
+@pytest.mark.slow
 def test_worker_on_a_file_reports_health_by_file_and_port(folder: Path) -> None:
     port, file = free_port(), folder / "health"
     enqueue(folder)
@@ -250,6 +252,7 @@ def _withdraw_a_job(table: JobTable) -> None:
     table.withdraw(table.jobs["a"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "harm, kind, what",
     [

@@ -39,6 +39,7 @@ def test_board_of_a_file_is_served_only_on_loopback(tmp_path: Path) -> None:
     sched.close_sync()
 
 
+@pytest.mark.slow
 def test_board_of_several_namespaces_asks_for_its_user(redis_url: str, namespace: str, tmp_path: Path) -> None:
     names = [f"{namespace}-1", f"{namespace}-2"]
     with _scheduler(redis_url, names[1]) as sched:
@@ -63,6 +64,7 @@ def _scheduler(url: str, namespace: str) -> Iterator[Scheduler]:
         sched.close_sync()
 
 
+@pytest.mark.slow
 def test_auth_function_of_an_application_decides_access(tmp_path: Path) -> None:
     (tmp_path / "myauth.py").write_text(
         "class Board:\n    @staticmethod\n    def nobody(request):\n        return None\n"

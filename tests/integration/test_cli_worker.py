@@ -349,6 +349,7 @@ def test_worker_process_runs_jobs_in_order_until_stopped(deployment: Deployment)
     assert {"time", "logger", "message", "pid", "worker", "concurrency"} <= set(line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
 def test_after_a_signal_running_jobs_end_and_no_other_begins(deployment: Deployment, number: signal.Signals) -> None:
     process = deployment.worker()
@@ -389,6 +390,7 @@ def test_a_second_signal_gives_back_at_once(deployment: Deployment) -> None:
     assert (record.state, record.attempts, record.losses) == (QUEUED, 0, 0)
 
 
+@pytest.mark.slow
 def test_endless_thread_ends_with_its_process_after_two_signals(deployment: Deployment) -> None:
     process = deployment.worker("--health-file=health")
     handle = deployment.enqueue("wait_in_thread", "first")
@@ -410,6 +412,7 @@ def test_endless_thread_ends_with_its_process_after_two_signals(deployment: Depl
 ENDS = {"return": 0, "sys.exit": 7, "an exception": 1, "os._exit": 9}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deployment", [REDIS], indirect=True)
 def test_child_of_a_handler_never_returns_as_the_worker(deployment: Deployment) -> None:
     port = free_port()
@@ -451,6 +454,7 @@ def test_child_of_a_handler_never_returns_as_the_worker(deployment: Deployment) 
         os.kill(left_over, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deployment", [REDIS], indirect=True)
 def test_a_worker_says_that_a_library_has_taken_its_signal(deployment: Deployment) -> None:
     deployment.worker()
@@ -463,6 +467,7 @@ def test_a_worker_says_that_a_library_has_taken_its_signal(deployment: Deploymen
 # --- users -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deployment", [REDIS], indirect=True)
 def test_single_job_starts_soon_beside_a_thousand_of_another_user(deployment: Deployment) -> None:
     ids = [deployment.enqueue("pid", n, user="ann").id for n in range(1000)]
@@ -482,6 +487,7 @@ def test_single_job_starts_soon_beside_a_thousand_of_another_user(deployment: De
         worker.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deployment", [REDIS], indirect=True)
 def test_worker_process_accepts_users_and_users_to_help(deployment: Deployment) -> None:
     jobs = {user: deployment.enqueue("pid", n, user=user) for n, user in enumerate(("ann", "bob", "cy"))}
@@ -556,6 +562,7 @@ def test_jobs_of_a_stopped_process_pass_to_another_worker(deployment: Deployment
     assert handle.result_sync(LIMIT_S) == "name"
 
 
+@pytest.mark.slow
 def test_worker_with_a_dead_helper_gets_another_and_keeps_leases(deployment: Deployment) -> None:
     process = deployment.worker("--lease=4")
     handle = deployment.enqueue("wait_in_thread", "first")
@@ -586,6 +593,7 @@ def test_worker_with_a_dead_helper_gets_another_and_keeps_leases(deployment: Dep
     assert finish(process) == 0
 
 
+@pytest.mark.slow
 def test_jobs_of_a_killed_worker_pass_on_at_once(deployment: Deployment) -> None:
     process = deployment.worker()
     handle = deployment.enqueue("wait", "first")
@@ -599,6 +607,7 @@ def test_jobs_of_a_killed_worker_pass_on_at_once(deployment: Deployment) -> None
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in helpers))
 
 
+@pytest.mark.slow
 def test_jobs_of_a_killed_worker_without_helper_pass_on_later(
     deployment: Deployment,
 ) -> None:
@@ -629,6 +638,7 @@ def test_a_job_that_kills_its_workers_is_given_up(deployment: Deployment) -> Non
     assert other.result_sync(LIMIT_S) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 @pytest.mark.parametrize("how", ["refuse", pytest.param("blackhole", marks=pytest.mark.nightly)])
 def test_cut_off_worker_fences_itself_and_returns(
@@ -666,6 +676,7 @@ def test_cut_off_worker_fences_itself_and_returns(
 # --- code that does not end --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_process_with_endless_code_releases_other_jobs_and_ends(deployment: Deployment) -> None:
     process = deployment.worker("--abandon-after=0.3")
     stuck, other = deployment.enqueue("overrun"), deployment.enqueue("wait", "first")
@@ -678,6 +689,7 @@ def test_process_with_endless_code_releases_other_jobs_and_ends(deployment: Depl
     assert {"job.overdue", "worker.gives_up"} <= set(deployment.events())
 
 
+@pytest.mark.slow
 def test_process_that_gives_up_exits_with_an_error(deployment: Deployment) -> None:
     # It gives up after 5.2 s, the other one would be overdue after 10.2 s: in between the first one ends.
     process = deployment.worker("--abandon-after=5")
@@ -694,6 +706,7 @@ def test_process_that_gives_up_exits_with_an_error(deployment: Deployment) -> No
     assert beside.record_sync().losses == overran.record_sync().losses == 0
 
 
+@pytest.mark.slow
 def test_process_stuck_in_code_that_holds_the_gil_is_killed(deployment: Deployment) -> None:
     process = deployment.worker("--abandon-after=1", "--lease=1")
     handle = deployment.enqueue("hold_gil_too_long")
@@ -714,6 +727,7 @@ async def resources():
 """
 
 
+@pytest.mark.slow
 def test_processes_work_side_by_side_and_dead_ones_are_replaced(deployment: Deployment) -> None:
     app = APP.replace("pid(n: int)", "pid(ctx: JobContext, n: int)")
     app = app.replace("return os.getpid()\n\n@sched.job\ndef die", "return ctx.state\n\n@sched.job\ndef die")
@@ -747,6 +761,7 @@ def test_processes_work_side_by_side_and_dead_ones_are_replaced(deployment: Depl
     assert sorted(closed) == sorted({*opened} - {killed})
 
 
+@pytest.mark.slow
 def test_the_parent_s_signals_are_its_children_s(deployment: Deployment) -> None:
     parent = deployment.worker("--processes=2", "--concurrency=1")
     handle = deployment.enqueue("wait", "first")
@@ -760,6 +775,7 @@ def test_the_parent_s_signals_are_its_children_s(deployment: Deployment) -> None
     assert handle.state_sync() is QUEUED
 
 
+@pytest.mark.slow
 def test_children_stop_when_their_parent_is_killed(deployment: Deployment) -> None:
     parent = deployment.worker("--processes=2")
     until(lambda: deployment.events().count("worker.started") == 2)
@@ -767,6 +783,7 @@ def test_children_stop_when_their_parent_is_killed(deployment: Deployment) -> No
     until(lambda: deployment.events().count("worker.ended") == 2)
 
 
+@pytest.mark.slow
 def test_an_error_that_no_restart_mends_ends_all(deployment: Deployment) -> None:
     (deployment.folder / "app.py").write_text("sched = 5")
     assert finish(deployment.worker("--processes=2")) == EXIT_USAGE
@@ -856,6 +873,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
+@pytest.mark.slow
 def test_usage_error_exits_with_2_and_its_reason(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     ended = command("worker", "app:sched", PYTHONPATH=os.pathsep.join([ROOT, str(tmp_path)]), QUEUEHINT_URL="memory://")
@@ -865,6 +883,7 @@ def test_usage_error_exits_with_2_and_its_reason(tmp_path: Path) -> None:
     assert CliRunner().invoke(app_of_commands, ["worker", "app:sched", "--concurrency=0"]).exit_code == EXIT_USAGE
 
 
+@pytest.mark.slow
 def test_the_command_tells_its_version() -> None:
     ended = command("--version")
     assert (ended.returncode, ended.stdout.split()[0]) == (0, "queuehint")
@@ -891,6 +910,7 @@ def test_the_end_of_a_command_looks_for_no_garbage(monkeypatch: pytest.MonkeyPat
 # --- health and logs ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_health_is_a_file_while_sound_and_always_a_reply(tmp_path: Path) -> None:
     known = {"healthy": True, "last_round_trip": 1.0}
     file, port = tmp_path / "health", free_port()

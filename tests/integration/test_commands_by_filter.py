@@ -78,6 +78,7 @@ def test_discard_by_filter_leaves_other_dead_jobs() -> None:
     assert states(sched) == {CANCELED: 6}
 
 
+@pytest.mark.slow
 def test_redrive_of_many_jobs_is_bounded_by_steps_and_limit() -> None:
     count = LIST_MAX + 5
     sched, _ = dead(count)
@@ -231,6 +232,7 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 @for_each("case", CALLS)
 def test_command_without_selection_is_refused_and_changes_nothing(case: tuple[Callable[[Any], Any], str]) -> None:
     call, told = case

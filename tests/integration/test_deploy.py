@@ -128,6 +128,7 @@ def port_answers(environment: dict[str, str]) -> bool:
     return ask(int(environment["QUEUEHINT_HEALTH_PORT"]))[0] == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "deployed, is_ready",
     [

@@ -162,6 +162,7 @@ def remove(store: Store, random: Random, name: str, *, whole: bool) -> str:
 # --- no false findings -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("style", STYLES[:: thorough(1, quick=4)], ids=named)
@@ -225,6 +226,7 @@ def by_turns() -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, whole", by_turns())
 def test_doctor_finds_and_repairs_deleted_keys(kind: str, whole: bool) -> None:
     for seed in range(200):
@@ -295,6 +297,7 @@ def lose_something(seed: int) -> None:
             raise
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.parametrize("block", range(6))
 def test_whatever_is_deleted_by_hand_the_rest_goes_on(block: int) -> None:
@@ -440,6 +443,7 @@ def test_events_that_no_state_knows_of_are_dropped(store: Store) -> None:
     assert [event.id for event in store.do(op.Follow(followed.after)).events] == ["3"]
 
 
+@pytest.mark.slow
 def test_a_damaged_state_is_as_good_as_a_lost_one(store: Store) -> None:
     store.do(op.Enqueue((job("1", "a"),)))
     for damaged in (
@@ -453,6 +457,7 @@ def test_a_damaged_state_is_as_good_as_a_lost_one(store: Store) -> None:
         assert store.put_right() == {"state"}
 
 
+@pytest.mark.slow
 def test_jobs_removed_one_by_one_leave_each_step_ordered(store: Store) -> None:
     """They take shorter ways through the scripts than many at once: also along a line, and past one that is ready."""
     settled: tuple[Outcome, ...] = ()
@@ -471,6 +476,7 @@ def test_jobs_removed_one_by_one_leave_each_step_ordered(store: Store) -> None:
     store.drain()
 
 
+@pytest.mark.slow
 def test_retention_is_reported_and_an_unreadable_one_dropped(store: Store) -> None:
     store.do(op.Enqueue((job("1", "a"),)))
     client, meta = store.server.client(), store.key("meta")
@@ -616,6 +622,7 @@ def misplace_something(seed: int) -> None:
             raise
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_wherever_jobs_are_put_by_hand_they_are_put_back() -> None:
     for seed in range(thorough(100, quick=4)):
@@ -625,6 +632,7 @@ def test_wherever_jobs_are_put_by_hand_they_are_put_back() -> None:
 # --- more wrong counts -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_wrong_counters_of_jobs_are_found_and_repaired() -> None:
     with Walk(3, STYLES[0], op.BUDGET) as walk:
         walk.go(thorough(80, quick=12))
@@ -682,6 +690,7 @@ def limited(store: Store) -> list[str]:
     return sorted(key.decode()[begin:] for key in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["a", "b"])
 @pytest.mark.parametrize(
     "change",
@@ -711,6 +720,7 @@ def test_wrong_task_and_pool_counts_are_found_and_repaired(store: Store, kinds: 
     assert store.look().is_clean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", [{"task": "t"}, {"pool": "default", "most": 1}])
 @pytest.mark.parametrize("jobs", [3, 300])
 def test_wrong_unfinished_counts_of_task_and_pool_are_repaired(store: Store, kinds: dict[str, Any], jobs: int) -> None:
@@ -731,6 +741,7 @@ def test_wrong_unfinished_counts_of_task_and_pool_are_repaired(store: Store, kin
     store.do(op.Enqueue((job("more"),)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("child", ["runs", "idle"])
 @pytest.mark.parametrize(
     "change",
@@ -762,6 +773,7 @@ def test_impossible_meter_of_a_child_is_found_and_repaired(
     assert store.look().is_clean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "log", ["5", "{1}", "{1, 1, 0, 1}", "{1, 0, 2, 2}", "{'x', 2}", "{1, 1}", "{3, 'x'}", "{2 ^ 52, 2}"]
 )
@@ -811,6 +823,7 @@ def test_counter_behind_its_issued_numbers_is_found_and_repaired(store: Store, c
     assert store.is_put_right()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [69, 70, 71, 72])
 def test_timer_and_leftover_counters_are_compared_with_their_keys(store: Store, at: int) -> None:
     store.do(op.Enqueue((job("1", "a"), job("2", "a"), job("3", "b", delay_ms=1000))))

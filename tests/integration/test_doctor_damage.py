@@ -33,6 +33,7 @@ store = pytest.fixture(open_store)
 # --- damaged and stray data ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_head_that_cannot_be_read_is_a_lost_job(store: Store) -> None:
     store.do(op.Enqueue((job("1", "a"), job("2", "a"))))
     for damaged in (b"\xc1", b"", b"\x93\x01\x02\x03", b"Q", b"R" + bytes(20), b"Q" + bytes(40), b"F" + bytes(60)):
@@ -45,6 +46,7 @@ def test_a_head_that_cannot_be_read_is_a_lost_job(store: Store) -> None:
         store.do(op.Enqueue((job("1", "a"),)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, entry",
     [
@@ -141,6 +143,7 @@ def stored(store: Store) -> dict[str, Any]:
     return {name: found[name] for name in found.keys() - {"meta", "receipts", "sessions"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, field, wrong",
     [
@@ -172,6 +175,7 @@ def test_wrong_bits_times_and_counts_of_records_are_repaired(store: Store, name:
     assert [record.id for record in store.do(op.List(RecordFilter(user="u", since_ms=since_ms))).records] == ["1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage, left",
     [
@@ -232,6 +236,7 @@ def with_each_number(store: Store) -> None:
     store.do(op.Enqueue((job("waits", "d"),)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong", [None, b"x", b"\x02waits\x03over\x04dead\x05nobody"], ids=["none", "no ids", "others"]
 )
@@ -301,6 +306,7 @@ def test_facts_outlive_the_index_that_leads_to_them(store: Store, names: tuple[s
     assert len(store.do(op.List(RecordFilter(task="t"))).records) == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [None, b"", b"1\np\nt\n\n", b"x"], ids=["none", "empty", "another", "no facts"])
 @pytest.mark.parametrize("is_plain", [True, False])
 def test_jobs_whose_facts_are_lost_are_lost(store: Store, text: bytes | None, is_plain: bool) -> None:
@@ -587,6 +593,7 @@ def granted(store: Store) -> dict[str, bytes]:
     return {grant.spec.id: grant.spec.arguments for grant in grants}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 1, 30, 50])
 def test_head_that_lacks_a_part_of_its_spec_is_lost(store: Store, kept: int) -> None:
     store.do(op.Enqueue((job("1", "a", arguments=ARGUMENTS), job("2", "a"))))

@@ -54,6 +54,7 @@ def calls(store: Store) -> tuple[int, int]:
     return sum(counted.values()), sum(counted.get(f"cmdstat_{name}", 0) for name in ("eval", "evalsha"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [0, WIDE // 2, WIDE + 1])
 def test_wide_job_is_clean_before_amid_and_after_its_dependencies(store: Store, run: int) -> None:
     fill(store, run=run)
@@ -63,6 +64,7 @@ def test_wide_job_is_clean_before_amid_and_after_its_dependencies(store: Store, 
     assert not report.unchecked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0, 1, 2])
 def test_cost_of_a_wide_job_grows_with_its_width(redis_server: Any, namespace: str, part: int) -> None:
     costs = []
@@ -89,6 +91,7 @@ def test_cost_of_running_jobs_under_a_limit_is_linear(redis_server: Any, namespa
     assert costs[1] < 1.3 * costs[0], costs
 
 
+@pytest.mark.slow
 def test_dependents_of_a_wide_job_are_not_searched_for_each(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store, run=WIDE // 2)
     unsure: list[str] = []
@@ -103,6 +106,7 @@ def test_dependents_of_a_wide_job_are_not_searched_for_each(store: Store, monkey
     assert len(unsure) == WIDE // 2, "each edge that has closed and whose job may be needed"
 
 
+@pytest.mark.slow
 def test_stray_edges_of_a_wide_job_are_put_right(store: Store) -> None:
     fill(store, run=WIDE // 2)
     store.do(op.Tick())

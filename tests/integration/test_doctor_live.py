@@ -41,6 +41,7 @@ store = pytest.fixture(open_store)
 # --- concurrent work -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nothing_false_is_found_while_workers_and_producers_go_on(redis_server: Server, namespace: str) -> None:
     address = parse_url(redis_server.url)
     options = BackendOptions(namespace=namespace)
@@ -223,6 +224,7 @@ def test_excess_jobs_are_counted_in_parts(store: Store) -> None:
     assert store.is_put_right()
 
 
+@pytest.mark.slow
 def test_doctor_waits_on_its_own_clock_for_a_past_state(redis_url: str, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_url), BackendOptions(namespace=namespace))
     for number in range(20):

@@ -143,6 +143,7 @@ def test_server_releases_with_lua_faults_are_named(name: str, version: str, lack
     assert lacks_lua_fixes(name, version) == lacks
 
 
+@pytest.mark.slow
 def test_cluster_doctor_examines_the_node_of_the_namespace() -> None:
     with Cluster() as cluster:
         for number in range(3):

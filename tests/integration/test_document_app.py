@@ -26,6 +26,7 @@ from tests.support import LIMIT_S
 MISSING = [name for name in ("fastapi", "uvicorn", "opentelemetry", "pydantic") if find_spec(name) is None]
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(os.name != "posix", reason="signals"),
     pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
 ]

@@ -377,6 +377,7 @@ async def test_background_task_of_an_ended_handler_may_wait_for_jobs() -> None:
         assert await left[0] == 7
 
 
+@pytest.mark.slow
 def test_excess_leases_are_all_renewed_by_their_process() -> None:
     sched, clock = scheduler()
     store = memory(sched)

@@ -149,6 +149,7 @@ def test_the_last_tree_is_gits_own_listing(repository: Path) -> None:
     assert history.commits[-1].tree == replay_history.digest(files)
 
 
+@pytest.mark.slow
 @needs_git
 @pytest.mark.parametrize("limit", [1, 4, 13, 14, 99])
 def test_the_last_commits_are_replayed_on_the_tree_before_them(repository: Path, limit: int) -> None:
@@ -329,6 +330,7 @@ def test_without_git_the_bundled_history_is_taken(
     assert "git is not installed" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["replay_history.py --limit 10 --delay 0", "imports.py"])
 def test_examples_run_as_scripts(script: str, tmp_path: Path) -> None:
     name, *arguments = script.split()
@@ -358,6 +360,7 @@ def test_a_progress_bar_is_drawn_with_and_without_rich(
     assert output.out == ""
 
 
+@pytest.mark.slow
 def test_terminal_shows_parallel_folders_between_barriers_and_the_verdict() -> None:
     pytest.importorskip("rich")
     program = [str(ROOT / "examples" / "replay_history.py"), "--history", str(replay_history.BUNDLED)]
@@ -427,6 +430,7 @@ def typed(tmp_path: Path) -> list[str]:
     return [str(file) for file in files]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 7])
 def test_documents_end_as_they_were_typed(typed: list[str], batch: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert replay_trace.main([*typed, "--batch", str(batch)]) == 0

@@ -56,6 +56,7 @@ async def test_a_job_waits_for_all_portions_and_has_their_results(url: str, few:
     await sched.close()
 
 
+@pytest.mark.slow
 async def test_a_job_waits_for_3000_others() -> None:
     sched, _ = scheduler()
     await fan_in(sched, 3 * PORTION_MAX)

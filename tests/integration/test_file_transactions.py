@@ -191,6 +191,7 @@ def test_jobs_of_transactions_run_in_the_order_of_commits(place: Place, kind: ty
         assert again.result_sync() == "d1 3"
 
 
+@pytest.mark.slow
 @EACH_APP
 def test_lists_flows_and_cancellations_are_one_row_each(place: Place, kind: type[App]) -> None:
     place.made()
@@ -321,6 +322,7 @@ def test_a_transaction_that_is_never_committed_hands_its_jobs_over(place: Place,
 # --- who else holds the file ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_leader_waits_for_a_transaction_in_bounded_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuehint.backends.sqlite.file.BUSY_S", 0.5)
     before = place.save.using(id="before").enqueue_sync("d2")

@@ -190,6 +190,7 @@ async def test_parts_that_are_refused_are_not_committed() -> None:
         await flow.state()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, TRIES])
 @pytest.mark.parametrize("at", [2, 3, 4])
 async def test_flow_with_expired_parts_is_resent_or_abandoned(at: int, times: int) -> None:

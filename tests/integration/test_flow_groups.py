@@ -294,6 +294,7 @@ def test_tasks_that_are_unknown_or_in_a_cycle_are_refused() -> None:
         sched.run_sync(a)
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_tasks_needs_no_recursion() -> None:
     sched, _ = scheduler()
 

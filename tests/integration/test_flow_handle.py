@@ -214,6 +214,7 @@ async def test_a_handler_never_waits_for_a_flow() -> None:
             flow.result_sync()
 
 
+@pytest.mark.slow
 async def test_canceling_a_flow_cancels_all_of_it() -> None:
     shop = Shop()
     gate = Gate()

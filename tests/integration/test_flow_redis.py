@@ -82,6 +82,7 @@ async def test_an_import_fans_out_and_in_with_its_data() -> None:
         assert text.count("==>") == 7
 
 
+@pytest.mark.slow
 async def test_a_large_flow_takes_effect_at_once() -> None:
     async with opened() as sched:
 
@@ -134,6 +135,7 @@ async def test_dependents_of_a_failed_job_run_after_its_redrive() -> None:
             assert await flow.result(LIMIT_S) == {"double": 10, "more": 20}
 
 
+@pytest.mark.slow
 async def test_a_parent_is_over_when_its_children_are() -> None:
     async with opened() as sched:
         tries: list[int] = []

@@ -277,6 +277,7 @@ def lose_answer(monkeypatch: pytest.MonkeyPatch, sched: Scheduler, at: int, *, a
     monkeypatch.setattr(backend, "call", broken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True])
 @pytest.mark.parametrize("at", [0, 1, 2])
 async def test_several_after_an_unknown_outcome_run_again_once(
@@ -313,6 +314,7 @@ async def test_of_two_callers_at_once_each_job_runs_again_once(sched: Scheduler)
     assert set(it.ran.values()) == {2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("applied", [False, True])
 @pytest.mark.parametrize("at", [0, 1, 3])
 async def test_repeated_rerun_after_an_unknown_outcome_runs_jobs_once(
@@ -338,6 +340,7 @@ async def test_repeated_rerun_after_an_unknown_outcome_runs_jobs_once(
     assert set(it.ran.values()) == {2}
 
 
+@pytest.mark.slow
 async def test_a_flow_of_any_size_runs_again_in_order(sched: Scheduler) -> None:
     it = Import(sched, rows=250)
     async with sched.worker(concurrency=50):
@@ -348,6 +351,7 @@ async def test_a_flow_of_any_size_runs_again_in_order(sched: Scheduler) -> None:
     assert set(it.ran.values()) == {2}
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 async def test_a_wide_fan_in_runs_again(sched: Scheduler) -> None:
     it = Import(sched, rows=1_300)

@@ -109,6 +109,7 @@ def test_plain_function_gets_flow_results_without_retention(url: str, monkeypatc
     on(url, main, retention=AT_ONCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 1200])
 async def test_ends_of_a_long_flow_are_read_before_expiry(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(flow_handle, "READ_EVERY_S", 0)

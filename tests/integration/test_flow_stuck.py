@@ -62,6 +62,7 @@ async def test_dependents_of_a_dead_job_are_stuck_at_any_distance() -> None:
     assert (await flow.stats()).held_by == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["cancel", "run"])
 async def test_job_independent_of_a_redrive_is_not_held(policy: Any) -> None:
     shop = Shop()
@@ -296,6 +297,7 @@ async def test_dead_job_is_found_beside_a_wait_for_workers(shop: Shop) -> None:
         assert (await flow.stats()).held_by == (dead.id,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked_max", [0, 1, 60])
 def test_a_search_is_bounded_and_a_flow_beyond_it_runs(monkeypatch: pytest.MonkeyPatch, asked_max: int) -> None:
     monkeypatch.setattr(stuck, "ASKED_MAX", asked_max)
@@ -322,6 +324,7 @@ _JOBS = st.tuples(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(_JOBS, min_size=3, max_size=9))
 def test_flow_at_rest_is_stuck_if_all_lead_to_dead(world: World) -> None:
     run(_check_at_rest(world))

@@ -14,6 +14,7 @@ from tests.manual_jobs import on
 from tests.schedulers import memory, run, scheduler
 
 
+@pytest.mark.slow
 def test_flow_times_out_after_its_scheduler_closed(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         async def load(ctx: JobContext) -> None:

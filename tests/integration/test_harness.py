@@ -112,6 +112,7 @@ def is_refused(port: int) -> bool:
         return link.connect_ex((servers.HOST, port)) != 0
 
 
+@pytest.mark.slow
 def test_a_fork_ends_no_server_of_its_parent(start_server: StartServer) -> None:
     server = start_server()
     program = """
@@ -168,6 +169,7 @@ def test_a_certificate_is_trusted_when_it_is_the_right_one(start_server: StartSe
             start_server(certificate=bad).client().ping()
 
 
+@pytest.mark.slow
 @each_binary
 def test_a_cluster_moves_a_slot_with_its_keys(binary: Any) -> None:
     with Cluster(binary) as cluster:
@@ -191,6 +193,7 @@ def test_a_cluster_moves_a_slot_with_its_keys(binary: Any) -> None:
             assert through.get("{place}:7") == b"7"
 
 
+@pytest.mark.slow
 def test_sentinels_replace_a_primary_that_died() -> None:
     with Sentinels() as sentinels:
         old = sentinels.primary
@@ -216,6 +219,7 @@ def test_the_second_server_is_valkey(second_server: Server, redis_server: Server
     assert second_server.info("server")["server_name"] == "valkey"
 
 
+@pytest.mark.slow
 def test_without_a_server_tests_are_skipped_unless_they_are_required() -> None:
     program = """
         import os
@@ -417,6 +421,7 @@ def test_request_on_hold_arrives_after_its_sender_left(
     until(lambda: proxy.connections == 0, "the connection ends")
 
 
+@pytest.mark.slow
 def test_a_delay_is_one_for_each_direction(proxy: Proxy, client: redis.Redis, namespace: str) -> None:
     proxy.delay(200)
     before = time.monotonic()

@@ -91,6 +91,7 @@ class Waiting:
         return counts[loop.link] + counts[loop._waits]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::queuehint.QueueHintWarning")
 @pytest.mark.parametrize("faster", [10, pytest.param(1, marks=pytest.mark.nightly)])
 async def test_a_waiter_sends_at_most_one_command_a_second(

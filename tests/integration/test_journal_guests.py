@@ -555,6 +555,7 @@ def owner(table: Table) -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()
 
 
+@pytest.mark.slow
 def test_stalled_process_differs_from_working_and_dead_ones(
     table: Table, owner: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -778,6 +779,7 @@ def test_a_guest_that_says_nothing_keeps_its_connection(table: Table, monkeypatc
         assert heard(connection, 1) == [(ANSWER, 1, b"r[1]")]
 
 
+@pytest.mark.slow
 def test_one_that_does_not_read_its_answers_is_left(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "WRITE_S", 0.2)
     monkeypatch.setattr(server_module, "BEAT_S", 0.05)
@@ -937,6 +939,7 @@ def test_an_answer_that_cannot_be_encoded_ends_no_thread(table: Table, monkeypat
     assert leader.call_sync(op.Draw(1)) == op.Drawn(3)
 
 
+@pytest.mark.slow
 def test_an_answer_that_takes_long_is_waited_for(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "BEAT_S", 0.1)
     for module in (links_module, guest_module):

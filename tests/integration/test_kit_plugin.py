@@ -53,6 +53,7 @@ async def test_the_next_test_finds_nothing_of_the_last(
     assert [record.state for record in await drain(raise_errors=True)] == [JobState.FINISHED]
 
 
+@pytest.mark.slow
 def test_the_plugin_brings_nothing_that_its_fixtures_need() -> None:
     heavy = [
         "hypothesis",
@@ -103,6 +104,7 @@ def test_user_test_has_its_own_scheduler(tmp_path: Path) -> None:
     assert (code, "2 passed" in told) == (0, True), told
 
 
+@pytest.mark.slow
 def test_backend_that_breaks_a_rule_is_convicted_with_its_values(tmp_path: Path) -> None:
     code, told = run_pytest(
         tmp_path,

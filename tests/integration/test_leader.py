@@ -61,6 +61,7 @@ def test_leader_reads_worker_configs_and_drops_malformed_lines() -> None:
     tell(there, {"url": "nobody reads it"})
 
 
+@pytest.mark.slow
 def test_leader_that_ends_at_once_is_restarted_with_backoff(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -51,6 +51,7 @@ def states(memory: MemoryBackend) -> list[tuple[JobState, int]]:
     return [(record.state, record.losses) for record in memory.call_sync(op.Get(("a", "b", "c"))).records if record]
 
 
+@pytest.mark.slow
 def test_a_process_renews_until_it_is_told_to_end(remote: tuple[MemoryBackend, str], process: RenewerProcess) -> None:
     memory, _ = remote
     process.start(3.0)
@@ -107,6 +108,7 @@ def test_jobs_of_a_dead_worker_are_lost_at_once(remote: tuple[MemoryBackend, str
     until(lambda: states(memory) == [(JobState.QUEUED, 1), (JobState.QUEUED, 1), (JobState.STARTED, 0)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "process.end()"], ids=["killed", "ended"])
 def test_dead_worker_is_signed_off_at_once(end: str, remote: tuple[MemoryBackend, str]) -> None:
     memory, url = remote
@@ -129,6 +131,7 @@ def test_dead_worker_is_signed_off_at_once(end: str, remote: tuple[MemoryBackend
         until(lambda: [worker.name for worker in memory.call_sync(op.ListWorkers()).workers] == ["other"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_helper_ends_with_its_worker_rather_than_by_signal(name: str, process: RenewerProcess) -> None:
     process.start(1.0)

@@ -34,6 +34,7 @@ def count_calls(sched: Scheduler, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 def test_enqueue_answers_after_its_own_work_and_its_share(
     url: str, count: int, monkeypatch: pytest.MonkeyPatch
@@ -61,6 +62,7 @@ def test_enqueue_answers_after_its_own_work_and_its_share(
     on(url, main)
 
 
+@pytest.mark.slow
 def test_cancel_path_returns_when_all_jobs_are_canceled(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         leave_over(sched)

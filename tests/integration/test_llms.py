@@ -47,6 +47,7 @@ def test_pages_hold_no_directives_and_links_lead_to_pages(built: Path) -> None:
         assert [link for link in links if "_images/" not in link and not (page.parent / link).exists()] == [], page
 
 
+@pytest.mark.slow
 def test_full_text_documents_every_public_name(built: Path) -> None:
     text = (built / "llms-full.txt").read_text("utf-8")
     assert [name for name in queuehint.__all__ if not re.search(rf"\b{name}\b", text)] == []

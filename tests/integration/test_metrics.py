@@ -374,6 +374,7 @@ def test_a_store_that_does_not_answer_has_no_values() -> None:
     assert points == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", ["prometheus", "otel"])
 def test_without_the_extra_the_error_names_it(extra: str) -> None:
     package = {"prometheus": "prometheus_client", "otel": "opentelemetry"}[extra]

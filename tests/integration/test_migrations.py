@@ -164,6 +164,7 @@ def migrated(place: Place) -> list[list[Any]]:
     return found
 
 
+@pytest.mark.slow
 @LIBRARIES
 def test_printed_migration_creates_and_drops_the_same_tables(
     place: Place, migrated: list[list[Any]], library: type[Any], tmp_path: Path
@@ -182,6 +183,7 @@ def test_printed_migration_creates_and_drops_the_same_tables(
     assert described(place) == migrated
 
 
+@pytest.mark.slow
 @LIBRARIES
 def test_a_printed_migration_moves_older_tables_on_and_back(
     place: Place, migrated: list[list[Any]], library: type[Any], tmp_path: Path
@@ -205,6 +207,7 @@ def test_printed_migration_upgrades_older_tables(place: Place, migrated: list[li
     assert described(place) == migrated
 
 
+@pytest.mark.slow
 def test_alembic_prints_the_statements_itself(place: Place, migrated: list[list[Any]], tmp_path: Path) -> None:
     project = Alembic(tmp_path, place.url())
     project.put(NAME, printed("postgres", "ddl", place.url(), "--format", "alembic", "--after", project.first))
@@ -212,6 +215,7 @@ def test_alembic_prints_the_statements_itself(place: Place, migrated: list[list[
     assert described(place) == migrated
 
 
+@pytest.mark.slow
 @LIBRARIES
 def test_a_printed_migration_makes_the_tables_in_a_file(library: type[Any], tmp_path: Path) -> None:
     path, folder = tmp_path / "app.db", tmp_path / "project"
@@ -234,6 +238,7 @@ def test_a_printed_migration_makes_the_tables_in_a_file(library: type[Any], tmp_
         assert db.execute("SELECT count(*) FROM document").fetchall() == [(0,)]
 
 
+@pytest.mark.slow
 @LIBRARIES
 def test_a_statement_is_executed_as_it_is(library: type[Any], tmp_path: Path) -> None:
     path, folder = tmp_path / "app.db", tmp_path / "project"

@@ -40,6 +40,7 @@ console.log(JSON.stringify(found));
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node, release 20 or later")
 def test_client_for_node_enqueues_asks_orders_and_follows(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"

@@ -94,6 +94,7 @@ def name_of(value: object) -> str:
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refused", ["lines", "progress", "result"])
 @pytest.mark.parametrize("error", REFUSALS, ids=name_of)
 def test_a_worker_settles_and_claims_whatever_notes_are_refused_with(
@@ -303,6 +304,7 @@ WAYS: dict[str, tuple[Callable[[JobContext], Any], JobState, Callable[[JobRecord
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
 def test_no_text_of_a_handler_ends_a_worker(url: str, way: str, is_async: bool) -> None:
@@ -708,6 +710,7 @@ async def test_note_that_breaks_exchanges_delays_only_itself(monkeypatch: pytest
     assert await talk.stored() == [ALL, ALL, (*ALL[:2], None)]
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 async def test_notes_of_many_jobs_cost_few_scripts_a_second(start_server: StartServer) -> None:
     server = start_server()

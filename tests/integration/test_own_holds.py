@@ -89,6 +89,7 @@ async def test_wait_that_needs_the_place_through_other_jobs_is_refused(url: str)
             assert await behind.result(timeout=LIMIT_S) == "doc2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each", [False, True])
 async def test_wait_for_a_limit_used_up_by_holds_is_refused(each: bool) -> None:
     async with Scheduler() as sched:

@@ -277,6 +277,7 @@ async def test_one_that_is_canceled_while_it_waits_leaves_nothing(url: str) -> N
         assert await counted(sched) == 0
 
 
+@pytest.mark.slow
 async def test_permit_wait_of_a_handler_is_canceled_with_its_job(url: str) -> None:
     async with Scheduler(url) as sched:
 
@@ -372,6 +373,7 @@ with sched.permit_sync(["pdf"]):
 """
 
 
+@pytest.mark.slow
 @in_other_processes
 async def test_permit_of_a_killed_holder_returns_with_its_lease(url: str) -> None:
     async with Scheduler(url, lease=2) as sched:
@@ -403,6 +405,7 @@ def call(ctx: JobContext) -> list[str]:
 """
 
 
+@pytest.mark.slow
 @in_other_processes
 async def test_a_handler_in_a_process_of_its_own_takes_permits(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -556,6 +559,7 @@ async def test_victims_of_a_circle_wait_on(url: str) -> None:
         assert len(refusals) == 1
 
 
+@pytest.mark.slow
 async def test_siblings_wait_for_each_other_and_not_for_their_parent(url: str) -> None:
     async with Scheduler(url) as sched:
         await sched.limit(["a"], 2)

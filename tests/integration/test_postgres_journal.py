@@ -40,6 +40,7 @@ def take(journal: PostgresJournal, limit: int = 100) -> list[str]:
 # --- rows ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("pooled=1",), ("durability=process",), ("pooled=1", "durability=process")])
 def test_rows_are_read_again_as_they_were_written(place: Place, options: tuple[str, ...]) -> None:
     lead, journal = place.open(*options)
@@ -431,6 +432,7 @@ def test_rolled_back_rows_and_savepoints_are_never_seen(place: Place) -> None:
     assert take(journal) == ["kept"]
 
 
+@pytest.mark.slow
 def test_long_transaction_beside_a_stream_rereads_no_row(place: Place) -> None:
     """It keeps vacuum away: rows that were taken stay in the index, and must not be read again each time."""
     journal = place.journal()

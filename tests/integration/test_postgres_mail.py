@@ -198,6 +198,7 @@ def test_letters_that_are_none_are_passed_over(ends: Ends) -> None:
     until_sync(lambda: ends.rows() == 0)
 
 
+@pytest.mark.slow
 def test_mailbox_fetches_late_letters_and_letters_after_a_crash(ends: Ends) -> None:
     """A row with a lower number may be committed later, and a crash of the server empties the table."""
     mailbox = Mailbox(ends.place.address("pooled=1"), "n")
@@ -312,6 +313,7 @@ def test_a_leader_that_says_nothing_is_silent(ends: Ends) -> None:
     assert gone.value.is_silent
 
 
+@pytest.mark.slow
 def test_silent_leader_without_a_session_counts_as_leading(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     """As behind a pooler: only its lease says whether it leads."""
     monkeypatch.setattr(carrier_module, "TICK_S", 0.05)
@@ -328,6 +330,7 @@ def test_an_established_stream_to_a_leader_that_died_ends_soon(ends: Ends, monke
     assert mine.recv(1) == b""
 
 
+@pytest.mark.slow
 def test_a_guest_that_is_not_heard_of_is_forgotten(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, other = ends.open()
     (stream,) = ends.leader._streams.values()

@@ -283,6 +283,7 @@ def test_next_leader_of_a_machine_reopens_the_port_at_once(place: Place, caplog:
     assert "journal.port_closed" not in events(caplog)
 
 
+@pytest.mark.slow
 def test_operator_certificate_is_presented_to_guests(place: Place, tmp_path: Path) -> None:
     files = made_by_openssl(tmp_path)
     place.caller(BIND, *files).find("nobody")
@@ -326,6 +327,7 @@ def test_leader_without_its_port_opens_it_once_free(
     assert leader.store.lead_facts()["port"] == f"127.0.0.1:{port}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["missing", "not_pem", "other_key", "password", "folder"])
 def test_unusable_certificate_is_named_and_its_leader_has_no_port(
     place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: str
@@ -404,6 +406,7 @@ async def test_calls_on_a_loop_use_mail_during_a_cut_port(place: Place) -> None:
         await guest.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["async", "sync"])
 def test_silent_port_is_replaced_by_mail_and_calls_run_once(
     place: Place, monkeypatch: pytest.MonkeyPatch, shell: str
@@ -433,6 +436,7 @@ def test_silent_port_is_replaced_by_mail_and_calls_run_once(
         assert leader.find("a") is not None
 
 
+@pytest.mark.slow
 def test_port_that_drops_packets_costs_bounded_time_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door_module, "CONNECT_S", 0.5)
     monkeypatch.setattr(door_module, "AGAIN_S", 600.0)
@@ -523,6 +527,7 @@ def test_guest_with_another_secret_is_refused_and_uses_mail(
     assert "does not accept the secret" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("says", [b"", b"x" * 100, b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x16\x03\x03" * 30_000])
 def test_non_leader_port_is_left_in_time(
     place: Place, leader: Caller, monkeypatch: pytest.MonkeyPatch, says: bytes
@@ -640,6 +645,7 @@ def test_a_stranger_is_refused_at_once_and_guests_are_served(
     assert not entrance_of(leader)._strangers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["nothing", "half a handshake", "slow bytes", "no secret", "half a secret"])
 def test_slow_stranger_is_dropped_in_time_and_guests_are_served(
     place: Place, leader: Caller, what: str, monkeypatch: pytest.MonkeyPatch
@@ -778,6 +784,7 @@ def test_a_leader_that_is_killed_is_followed_at_once(place: Place, led: subproce
     assert guest.store._is_open
 
 
+@pytest.mark.slow
 def test_stalled_leader_is_replaced_after_its_lease(
     place: Place, led: subprocess.Popen[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -798,6 +805,7 @@ def test_stalled_leader_is_replaced_after_its_lease(
     until_sync(lambda: guest.find("b") is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of another process is read")
 def test_ten_thousand_connections_cost_bounded_memory_and_guests_are_answered(

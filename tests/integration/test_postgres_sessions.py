@@ -43,6 +43,7 @@ def test_values_go_and_come_as_they_are(session: Session) -> None:
     assert session.run(statement("none", "SELECT 1 WHERE false")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_poll", [True, False])
 def test_values_of_many_megabytes_go_through(place: Place, has_poll: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_poll:

@@ -62,6 +62,7 @@ def words(file: Path, count: int = 1) -> list[str]:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_handler_outcomes_cross_the_process_and_one_process_serves_all(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -136,6 +137,7 @@ def test_handler_outcomes_cross_the_process_and_one_process_serves_all(
     assert discarded.state is JobState.CANCELED
 
 
+@pytest.mark.slow
 async def test_endless_process_code_is_killed_before_its_place_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +256,7 @@ async def test_handler_with_time_to_see_it_is_warned_before_interruption(
     assert told == [is_told]
 
 
+@pytest.mark.slow
 def test_a_process_does_not_outlive_a_worker_that_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "pids"
     code = "import sys; from tests.process_tasks import *; hold_on.enqueue_sync(sys.argv[1]); sched.drain_sync()"
@@ -327,6 +330,7 @@ def test_error_of_a_dead_process_names_signal_or_code() -> None:
     assert str(ProcessDiedError("work", -99)) == "the process of work died of signal 99"
 
 
+@pytest.mark.slow
 async def test_process_gives_back_a_job_of_a_later_release() -> None:
     policy = Policy(max_attempts=1)
     later = JobSpec(id="later", task="end", arguments=b'{"how":"raise","x":1}', policy=policy)
@@ -360,6 +364,7 @@ class Starts:
         return started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number, count, started",
     [(signal.SIGTERM, 9, 1), (signal.SIGINT, 9, 1), (signal.SIGHUP, 9, 1), (signal.SIGKILL, 1, 2)],

@@ -45,6 +45,7 @@ sched.close_sync()
 """
 
 
+@pytest.mark.slow
 def test_log_lines_of_many_writers_are_kept_up_to_limits(url: str) -> None:
     """Threads where one process has the store, processes on Redis."""
     sched = Scheduler(url)

@@ -207,6 +207,7 @@ def test_record_expired_between_pages_is_omitted(url: str) -> None:
     on(url, main)
 
 
+@pytest.mark.slow
 def test_a_page_is_filled_though_little_is_found_in_much(url: str) -> None:
     async def main(sched: Scheduler) -> None:
         for begin in range(0, 6000, 1000):

@@ -24,12 +24,15 @@ from queuehint import (
 from queuehint.operations import Exchange
 from tests.manual_jobs import ids, on, spec, tidy
 from tests.servers import new_namespace, shared_server
+from tests.support import slow_after
 
 STEPS = 30
 
 
 @pytest.mark.redis
-@pytest.mark.parametrize("seed", [*range(3), *[pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 60)]])
+@pytest.mark.parametrize(
+    "seed", [*slow_after(1, range(3)), *[pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 60)]]
+)
 def test_the_same_scenario_gives_the_same_answers_on_all_stores(seed: int, tmp_path: Path) -> None:
     answers = []
     in_file = f"sqlite:///{tmp_path}/jobs.db?durability=process"

@@ -94,6 +94,7 @@ def failing(sched: Scheduler, way: str) -> Any:
     return work
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["raise", "exit", "result", "retry", "fail", "discard", "children"])
 @pytest.mark.parametrize("kind", [None, *KINDS], ids=lambda kind: "no text" if kind is None else kind.__name__)
 def test_redacted_error_is_in_no_log(kind: Any, way: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -67,6 +67,7 @@ WAITING = 100
 """Callers that wait for a second each, one after the other, wait far longer than a slow machine needs."""
 
 
+@pytest.mark.slow
 @each_way
 async def test_waiting_callers_of_a_frozen_server_give_up_in_time(
     start_server: StartServer, namespace: str, monkeypatch: pytest.MonkeyPatch, threads: bool
@@ -141,6 +142,7 @@ def deaf_sentinel() -> Iterator[Sentinel]:
     thread.join()
 
 
+@pytest.mark.slow
 @each_way
 async def test_callers_without_a_primary_share_one_question(threads: bool) -> None:
     with deaf_sentinel() as sentinel:
@@ -237,6 +239,7 @@ async def test_closed_backend_refuses_calls(redis_server: Server, namespace: str
         await call(op.Draw(1))
 
 
+@pytest.mark.slow
 async def test_a_closed_link_ends_waits_under_way(
     redis_server: Server, start_proxy: StartProxy, namespace: str
 ) -> None:

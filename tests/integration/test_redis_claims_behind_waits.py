@@ -157,6 +157,7 @@ async def test_a_canceled_claim_keeps_its_connection_and_grants_nothing_later(cl
     assert await claims.state("a") == (JobState.QUEUED, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_lost", [False, True], ids=["request", "reply"])
 async def test_a_connection_that_fails_changes_nothing_about_the_claim(
     redis_server: Server, namespace: str, *, is_lost: bool
@@ -212,6 +213,7 @@ async def never_sent(*_: Any) -> Any:
     raise NotSent
 
 
+@pytest.mark.slow
 async def test_unanswered_claim_is_continued_by_the_same_operation(
     redis_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,6 +316,7 @@ async def test_idle_worker_runs_a_job_without_a_separate_call(redis_server: Serv
     await sched.close()
 
 
+@pytest.mark.slow
 async def test_waits_that_fail_at_once_are_delayed(claims: Claims) -> None:
     await claims.check()
     clients = claims.client.info("clients")["connected_clients"]

@@ -28,6 +28,7 @@ def open_backend(url: str, namespace: str) -> RedisBackend:
     return RedisBackend(parse_url(url), BackendOptions(namespace=namespace))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_async", [True, False], ids=["asynchronous", "synchronous"])
 async def test_concurrent_calls_share_a_bounded_number_of_connections(
     redis_server: Server,

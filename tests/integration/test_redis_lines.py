@@ -187,6 +187,7 @@ def is_in(function: Callable[..., Any]) -> bool:
 # --- one line --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_codec")
 def test_a_reply_that_comes_in_pieces_is_read_whole(proxy: Proxy) -> None:
     line = connect(proxy)
@@ -563,6 +564,7 @@ link.close()
 """
 
 
+@pytest.mark.slow
 def test_a_fork_uses_and_ends_no_connection_of_its_parent(proxy: Proxy) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKS, proxy.url],
@@ -595,6 +597,7 @@ def test_forked_copy_of_a_connection_is_neither_used_nor_closed(proxy: Proxy, mo
 # --- servers and links that fail -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_idle_connection_closed_by_the_server_is_replaced(start_server: StartServer, start_proxy: StartProxy) -> None:
     server = start_server(timeout="1")
     proxy = start_proxy(server)
@@ -606,6 +609,7 @@ def test_idle_connection_closed_by_the_server_is_replaced(start_server: StartSer
     link.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("poll", ["there", "none", "another"])
 def test_restarted_server_is_reached_by_a_new_connection(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch, poll: str
@@ -632,6 +636,7 @@ def test_of_a_connection_that_was_reset_nothing_is_sent(proxy: Proxy) -> None:
     link.close()
 
 
+@pytest.mark.slow
 def test_threads_have_their_own_replies_whatever_happens_on_the_way(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -731,6 +736,7 @@ def test_waiting_callers_get_connections_in_order_of_arrival(
     link.close()
 
 
+@pytest.mark.slow
 def test_a_caller_that_leaves_the_line_holds_up_nobody(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "REQUESTS_MAX", 1)
     link, came = open_link(redis_server.url), list[str]()

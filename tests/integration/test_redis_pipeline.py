@@ -101,6 +101,7 @@ async def test_a_connection_that_fails_leaves_all_in_flight_unanswered(proxy: Pr
         await line.ask(("ECHO", "b"))
 
 
+@pytest.mark.slow
 async def test_a_server_that_answers_slowly_is_not_taken_for_silent(proxy: Proxy) -> None:
     line = await connect(proxy)
     hurry(line, 3.0)

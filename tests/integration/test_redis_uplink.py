@@ -21,7 +21,7 @@ from queuehint.operations import CountJobs, Draw, Enqueue
 from queuehint.values.spec import JobSpec
 from tests.servers import Server
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 StartUplink = Callable[[float, int], "Uplink"]
 

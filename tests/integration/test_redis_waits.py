@@ -58,6 +58,7 @@ def test_wait_refused_by_the_server_does_not_return_at_once(
     backend.close_sync()
 
 
+@pytest.mark.slow
 def test_ticks_of_others_do_not_keep_a_worker_asleep() -> None:
     lockstep = RedisLockstep(budget=1)
     try:
@@ -73,6 +74,7 @@ def test_ticks_of_others_do_not_keep_a_worker_asleep() -> None:
         lockstep.close()
 
 
+@pytest.mark.slow
 def test_settlement_with_a_due_retry_wakes_a_sleeping_worker() -> None:
     lockstep = RedisLockstep()
     try:
@@ -313,6 +315,7 @@ def test_submission_with_leftovers_wakes_a_sleeping_worker(redis_server: Server,
 # --- waiters are forgotten -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_threads_that_have_waited_leave_one_entry_for_their_process(redis_server: Server, namespace: str) -> None:
     backend = RedisBackend(parse_url(redis_server.url), BackendOptions(namespace=namespace))
     backend.call_sync(op.Enqueue((JobSpec(id="a", task="t"),)))

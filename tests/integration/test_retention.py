@@ -211,6 +211,7 @@ def test_a_store_that_lost_it_learns_it_again(caplog: pytest.LogCaptureFixture) 
     house.close()
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_renewal_helper_uses_the_retention_of_the_scheduler() -> None:
     server, namespace = shared_server(), new_namespace()

@@ -150,6 +150,7 @@ async def test_schedules_are_listed_by_job_fields_and_pause(url: str) -> None:
             await names(user=7)
 
 
+@pytest.mark.slow
 async def test_schedules_are_paused_resumed_and_removed_by_a_filter(url: str) -> None:
     app = App(url)
     async with app.sched as sched:
@@ -274,6 +275,7 @@ async def test_changed_job_of_a_schedule_keeps_due_times_and_rhythm(url: str) ->
         assert [(name, f"{due_at:%H:%M}", n) for name, due_at, n in app.ran if due_at] == [("nightly", "03:00", 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missed, fired", [("skip", ["13:00"]), ("once", ["13:00"]), ("all", None)])
 async def test_missed_firings_are_skipped_fired_once_or_each(url: str, missed: Any, fired: Any) -> None:
     app = App(url)

@@ -102,6 +102,7 @@ def heard(caplog: pytest.LogCaptureFixture) -> Heard:
     return Heard(caplog)
 
 
+@pytest.mark.slow
 async def test_arguments_and_results_are_told_nobody_where_they_are_refused(url: str, heard: Heard) -> None:
     deep: Any = [SECRET]
     for _ in range(70):
@@ -188,6 +189,7 @@ async def test_reprs_of_store_replies_contain_no_data(url: str, heard: Heard) ->
     heard.check()
 
 
+@pytest.mark.slow
 async def test_worker_errors_contain_no_data(url: str, heard: Heard) -> None:
     """A handler's errors are redacted; what goes wrong around it says nothing of arguments and results by itself."""
 

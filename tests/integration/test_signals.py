@@ -221,6 +221,7 @@ async def test_a_timeout_ends_a_wait(on_timeout: Any, state: JobState) -> None:
         assert got == [("doc1", {}, None)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [None, ["doc1"]], ids=["everywhere", "path"])
 async def test_drain_waits_for_signal_timeouts_where_time_moves(url: str, path: Any) -> None:
     sched = Scheduler(url)
@@ -414,6 +415,7 @@ def test_a_plain_handler_waits_too() -> None:
     assert job.result_sync(timeout=30) == 1
 
 
+@pytest.mark.slow
 def test_handlers_in_processes_wait_too() -> None:
     sched = process_tasks.sched
     with on_memory(sched) as clock:
@@ -431,6 +433,7 @@ def test_handlers_in_processes_wait_too() -> None:
         assert late.result_sync(timeout=30) == "signal 't' was not given in time"
 
 
+@pytest.mark.slow
 def test_process_handler_declared_elsewhere_gets_the_signal_data() -> None:
     sched, _ = scheduler()
     job = sched.job(process=True, max_attempts=1)(process_tasks.plainly_decided).enqueue_sync("s")

@@ -65,6 +65,7 @@ async def edit(context: JobContext, number: int) -> None:
 EDITS = [("edit", ["doc"], [number]) for number in range(5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["none", "crashes", "wire", "chaos"])
 def test_writes_with_tokens_stay_in_order(plan: str) -> None:
     faults = FaultPlan.named(plan)
@@ -125,6 +126,7 @@ def test_scheduler_keeps_its_store_and_policies_in_a_simulation() -> None:
     simulate(sched, jobs, setup=tries.clear, faults="crashes", seeds=SEEDS)
 
 
+@pytest.mark.slow
 def test_simulated_jobs_may_be_specs_and_are_resubmitted_after_losses() -> None:
     runs: list[str] = []
 
@@ -163,6 +165,7 @@ def test_killed_worker_runs_no_cleanup() -> None:
     assert deaths
 
 
+@pytest.mark.slow
 def test_killed_worker_changes_nothing_when_collected() -> None:
     sched = Scheduler("memory://")
 
@@ -249,6 +252,7 @@ def charge_plainly(customer: str) -> None:
     charges.append(customer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("charge", [charge_and_wait, charge_at_once, charge_plainly], ids=lambda each: each.__name__)
 def test_unsettled_effect_is_found_by_the_default_plan(charge: Callable[..., Any]) -> None:
     jobs = [("charge", ["customers", name], [name]) for name in ("ann", "bob", "cyn")]
@@ -261,6 +265,7 @@ def test_unsettled_effect_is_found_by_the_default_plan(charge: Callable[..., Any
     assert any("dies before it sends Exchange" in line for line in error.story)
 
 
+@pytest.mark.slow
 def test_it_is_counted_how_many_attempts_faults_hit() -> None:
     async def slow() -> None:
         await asyncio.sleep(5)
@@ -275,6 +280,7 @@ def test_it_is_counted_how_many_attempts_faults_hit() -> None:
     assert rough.attempts_hit > 0
 
 
+@pytest.mark.slow
 def test_faults_that_hit_no_attempt_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing() -> None:
         pass
@@ -350,6 +356,7 @@ def test_a_seed_of_the_environment_is_the_only_one(monkeypatch: pytest.MonkeyPat
     assert simulate({"nothing": nothing}, [("nothing", None)], seeds=1000).seed == 17
 
 
+@pytest.mark.slow
 def test_simulation_that_does_not_end_is_reported() -> None:
     async def again() -> Snooze:
         return Snooze(60)
@@ -381,6 +388,7 @@ def test_code_that_ignores_its_stop_is_found() -> None:
     assert "which lives" in error.reason
 
 
+@pytest.mark.slow
 def test_simulated_workers_announce_themselves_alike_in_each_run() -> None:
     seen: list[list[str]] = []
     sched = Scheduler("memory://")
@@ -483,6 +491,7 @@ def test_overlap_is_found_although_another_worker_stalled() -> None:
         crew.check(moved("lost", "a", lives.name), Tick())
 
 
+@pytest.mark.slow
 def test_a_worker_that_forgets_an_unanswered_exchange_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     exchange = Exchanges.exchange
 
@@ -502,6 +511,7 @@ def test_a_worker_that_forgets_an_unanswered_exchange_is_found(monkeypatch: pyte
     assert "was taken from worker" in error.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", ["keeps_receipts", "fences"])
 def test_a_broken_store_is_found(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     init = Store.__init__
@@ -554,6 +564,7 @@ def test_it_may_be_called_where_a_loop_runs() -> None:
     assert asyncio.run(main()) == "FINISHED"
 
 
+@pytest.mark.slow
 def test_code_that_lets_no_time_pass_is_told() -> None:
     async def spin() -> None:
         while True:  # noqa: ASYNC110 - what is looked for
@@ -564,6 +575,7 @@ def test_code_that_lets_no_time_pass_is_told() -> None:
     assert "spin-1 (spin) started by worker" in error.story[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -592,6 +604,7 @@ print(hashlib.sha256(repr(told).encode()).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_a_seed_tells_the_same_story_in_every_process() -> None:
     told = {
         subprocess.run(

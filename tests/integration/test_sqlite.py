@@ -198,6 +198,7 @@ def test_a_second_store_runs_jobs_too(shelf: Shelf) -> None:
     assert [record(second, job_id).state for job_id in "abc"] == [FINISHED, FINISHED, QUEUED]
 
 
+@pytest.mark.slow
 def test_the_lock_ends_with_its_process(shelf: Shelf) -> None:
     script = (
         "import sys, time; from queuehint import Scheduler; from queuehint.operations import Draw\n"
@@ -284,6 +285,7 @@ def test_a_fork_is_refused_and_does_no_harm(shelf: Shelf) -> None:
     assert [record(again, job_id).number for job_id in "ab"] == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_fork_that_outlives_its_parent_does_not_keep_locks(shelf: Shelf) -> None:
     script = (
@@ -328,6 +330,7 @@ def test_fork_closes_stores_locked_by_a_thread_of_its_parent(shelf: Shelf, kind:
     assert code == 0
 
 
+@pytest.mark.slow
 def test_a_process_that_closes_at_the_very_end_ends(shelf: Shelf) -> None:
     script = (
         "import sys; from queuehint import *; from queuehint.errors import *; from queuehint.operations import *\n"

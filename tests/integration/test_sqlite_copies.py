@@ -81,6 +81,7 @@ def is_alive(pid: int) -> bool:
 # --- the copy --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most_bytes", [1, 1 << 20])
 def test_a_copy_is_the_engine_as_it_was(most_bytes: int) -> None:
     queue = queue_of(3_000)
@@ -119,6 +120,7 @@ def test_a_copy_that_is_given_up_leaves_no_process() -> None:
     assert not is_alive(under_way._pid)
 
 
+@pytest.mark.slow
 def test_copying_process_has_no_parent_file_and_ignores_signals(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGTERM, lambda *_: (tmp_path / f"{os.getpid()}").touch())
     try:
@@ -145,6 +147,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_the_process_that_copies_ends_soon_after_its_parent() -> None:
     with subprocess.Popen([sys.executable, "-c", ALONE], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -198,6 +201,7 @@ def test_store_serves_during_a_copy_and_removes_replaced_rows(shelf: Shelf, go_o
     again.engine.check()
 
 
+@pytest.mark.slow
 def test_successive_copies_leave_only_the_last_parts(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 20)
     store = shelf.open()
@@ -273,6 +277,7 @@ def test_leftover_rows_of_a_snapshot_are_not_read_again(shelf: Shelf, monkeypatc
     assert len(read_again) == 81 - covered
 
 
+@pytest.mark.slow
 def test_failed_copy_leaves_the_journal_and_is_retried(
     shelf: Shelf, go_on: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:

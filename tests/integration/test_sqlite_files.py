@@ -291,6 +291,7 @@ def test_no_room_for_a_snapshot_leaves_the_journal(shelf: Shelf, caplog: pytest.
     assert shelf.open().call_sync(op.CountJobs()).states[QUEUED] == 50
 
 
+@pytest.mark.slow
 def test_file_that_may_not_grow_refuses_and_recovers(shelf: Shelf) -> None:
     script = (
         "import resource, signal, sys; from queuehint import *; from queuehint.errors import *\n"

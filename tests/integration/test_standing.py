@@ -122,6 +122,7 @@ def test_a_replica_has_the_engine_of_the_leader(make: Callable[[], JournalBacken
     other.engine.check()
 
 
+@pytest.mark.slow
 def test_replica_overtaken_by_a_snapshot_is_discarded(
     make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +218,7 @@ def test_file_is_briefly_left_to_a_standby_each_time(
     store.take_lead(is_ready=False).release()
 
 
+@pytest.mark.slow
 def test_lead_of_a_stalled_process_is_not_awaited(
     make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +255,7 @@ def test_a_leader_that_is_deposed_is_a_guest(
     assert record(leader, "j5").number + 1 == record(other, "j6").number
 
 
+@pytest.mark.slow
 def test_leader_that_yields_regains_an_unclaimed_lead(
     make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +297,7 @@ def test_yielding_leader_is_a_guest_only_of_live_leaders(
         assert find_holder(folder / "jobs.db.lock") is None
 
 
+@pytest.mark.slow
 def test_jobs_of_a_worker_survive_yielding_its_lead(
     make: Callable[[], JournalBackend], standing: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,6 +336,7 @@ def test_spare_standby_follows_nothing_beside_another(
     spares._forget()
 
 
+@pytest.mark.slow
 def test_process_without_a_leader_leads_before_it_reads_everything(
     make: Callable[[], JournalBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:

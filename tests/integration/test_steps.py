@@ -403,6 +403,7 @@ def test_briefly_unavailable_store_is_queried_again_for_steps(
     on(url, main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
 @pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])
 def test_a_store_that_cannot_be_told_fails_the_attempt(
@@ -432,6 +433,7 @@ def test_a_store_that_cannot_be_told_fails_the_attempt(
     on(url, main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
 def test_repeated_step_keeps_its_first_result_within_an_attempt(
     url: str, monkeypatch: pytest.MonkeyPatch, is_async: bool
@@ -724,6 +726,7 @@ def test_one_step_too_many_is_refused_before_it_is_made(url: str, monkeypatch: p
     on(url, main)
 
 
+@pytest.mark.slow
 def test_the_store_has_the_last_word_on_room(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(sched: Scheduler) -> None:
         monkeypatch.setattr(steps_module, "STEPS_MAX", STEPS_MAX + 1)
@@ -877,6 +880,7 @@ def steps_of(server: Server, namespace: str) -> list[str]:
     return [key.decode() for key in client.keys(redis_key(namespace, "steps:") + "*")]
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_full_redis_accepts_few_steps_of_a_job(start_server: StartServer) -> None:
     """As it takes results of up to 64 KiB; then the attempt fails, and goes on once there is room."""

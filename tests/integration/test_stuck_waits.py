@@ -84,6 +84,7 @@ async def test_a_wait_for_work_that_goes_on_says_nothing() -> None:
     assert error.reason.kind is ReasonKind.RUNNING
 
 
+@pytest.mark.slow
 async def test_wait_behind_a_dead_hold_is_logged() -> None:
     sched, _ = scheduler()
     work = job(sched, max_attempts=1, on_dead="hold")

@@ -32,7 +32,7 @@ def test_waits_in_finally():
 def test_after(): ...
 """
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and forks")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="signals and forks")]
 
 
 def run(folder: Path, *arguments: str) -> tuple[int, str]:

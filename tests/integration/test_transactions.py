@@ -539,6 +539,7 @@ def test_two_writers_at_once_write_whole_rows(place: Place) -> None:
     assert all([each for each in ids if each in one] == one for one in written)
 
 
+@pytest.mark.slow
 def test_writers_of_all_libraries_together_keep_the_order_of_commits(place: Place) -> None:
     place.server.run("CREATE TABLE saved (document text, version int, job text)", database=place.database)
     with contextlib.ExitStack() as stack:

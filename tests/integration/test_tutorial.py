@@ -37,7 +37,9 @@ def test_every_program_is_shown() -> None:
     assert set(SHOWN) == {file.stem for file in QUEUES.glob("*.py")} == {"fifo", "locks", "retries", "places", "waits"}
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize(
+    "name", [name if name == "waits" else pytest.param(name, marks=pytest.mark.slow) for name in SHOWN]
+)
 def test_tutorial_program_is_shown_verbatim_and_prints_its_output(name: str) -> None:
     program = (QUEUES / f"{name}.py").read_text()
     if name == "places":

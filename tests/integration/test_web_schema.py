@@ -29,6 +29,7 @@ FEW = settings(
 OPERATIONS = {operation.label: operation for operation in (each.ok() for each in SCHEMA.get_all_operations())}
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode))
 @pytest.mark.parametrize("label", OPERATIONS)

@@ -62,6 +62,7 @@ async def test_pages_are_the_same_on_a_file(tmp_path: Path) -> None:
     await same(World(f"sqlite:///{tmp_path / 'jobs.db'}"))
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 async def test_pages_are_the_same_on_redis() -> None:
     with Server() as server:

@@ -175,6 +175,7 @@ RULES: list[tuple[dict[str, Any], list[tuple[BaseException, bool]]]] = [
 ]
 
 
+@pytest.mark.slow
 @KINDS
 async def test_a_task_says_which_exceptions_are_retried(kind: str) -> None:
     for options, cases in RULES:

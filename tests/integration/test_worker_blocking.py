@@ -41,6 +41,7 @@ def is_said_blocked(reason: Reason) -> bool:
     return reason.kind is ReasonKind.RUNNING and ", its event loop blocked for " in (reason.detail or "")
 
 
+@pytest.mark.slow
 def test_code_that_blocks_the_loop_is_logged_and_jobs_released(
     far: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -108,6 +109,7 @@ def test_code_that_blocks_the_loop_is_logged_and_jobs_released(
     assert "job.lease_lost" not in events(caplog)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_why_reports_a_job_that_blocks_the_local_loop(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

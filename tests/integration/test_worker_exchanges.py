@@ -371,6 +371,7 @@ async def test_exchanges_in_any_order_run_each_job_once(seed: int) -> None:
         assert held.most == 2
 
 
+@pytest.mark.slow
 def test_workers_with_two_exchanges_keep_all_promises_under_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchanges, "BESIDE_MIN", 1)
     went, go_beside = [], Exchanges._exchange_beside

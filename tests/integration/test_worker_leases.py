@@ -167,6 +167,7 @@ async def test_a_worker_that_stops_without_its_store_says_so(flaky: Callable[[Sc
 # --- a shared store --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["async", "blocking", "thread"])
 async def test_a_job_that_runs_longer_than_its_lease_keeps_it(far: Callable[..., Scheduler], kind: str) -> None:
     sched = far(lease=3)
@@ -212,6 +213,7 @@ def ticking_elsewhere(sched: Scheduler) -> Callable[[], None]:
     return stop
 
 
+@pytest.mark.slow
 @KINDS
 async def test_worker_without_renewals_stops_its_jobs_before_lease_end(
     far: Callable[..., Scheduler], kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -321,6 +323,7 @@ async def test_grant_during_a_stop_is_released_at_once(
     assert called == []
 
 
+@pytest.mark.slow
 async def test_expired_grant_is_released_without_running(far: Callable[..., Scheduler]) -> None:
     sched = far(lease=3)
     granted: list[int] = []

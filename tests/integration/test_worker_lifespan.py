@@ -509,6 +509,7 @@ async def last(ctx: JobContext[list[str]]) -> None:
 """
 
 
+@pytest.mark.slow
 def test_worker_process_with_a_failed_lifespan_exits_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -30,7 +30,10 @@ Refusal = tuple[str, type[BackendError], str]
 
 
 @pytest.fixture(
-    params=["file", *[pytest.param(name, marks=pytest.mark.redis) for name in ("old", "replica", "schema", "right")]]
+    params=[
+        pytest.param("file", marks=pytest.mark.slow),
+        *[pytest.param(name, marks=pytest.mark.redis) for name in ("old", "replica", "schema", "right")],
+    ]
 )
 def refusal(request: pytest.FixtureRequest, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     """Return the URL of a store that refuses workers for good, the error, and words of its text."""
@@ -87,6 +90,7 @@ async def starts_thread(sched: Scheduler) -> None:
     await asyncio.to_thread(start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [starts_lifespan, starts_worker, starts_thread])
 async def test_application_refused_for_good_does_not_start(refusal: Refusal, start: Callable[..., Any]) -> None:
     url, kind, words = refusal
@@ -118,6 +122,7 @@ async def test_application_starts_once_a_store_that_was_away_answers(
         assert not failures
 
 
+@pytest.mark.slow
 async def test_running_worker_survives_a_lasting_refusal(
     far: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ def test_a_worker_whose_listening_fails_says_so_and_works_on(
     assert events(caplog).count("worker.listening_failed") == 5
 
 
+@pytest.mark.slow
 def test_listeners_are_told_although_following_failed_for_a_while(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -125,6 +126,7 @@ async def test_schedules_are_looked_after_again_after_an_error(
     assert events(caplog).count("schedule.stuck") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["_due", "_fence"])
 def test_leases_survive_temporary_failures_of_their_threads(
     url: str, part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -61,6 +61,7 @@ async def test_worker_runs_only_jobs_of_its_users(sched: Scheduler) -> None:
     await sched.close()
 
 
+@pytest.mark.slow
 async def test_idle_worker_wakes_only_for_jobs_of_its_users(sched: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     work, ran = register(sched)
     heard = listen(sched, monkeypatch)

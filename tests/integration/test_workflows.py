@@ -92,6 +92,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
     return [int(pid) for pid in children if b"worker" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", AT_NIGHT)
 def test_recorded_workflow_runs_on_redis_despite_a_killed_worker(name: str, tmp_path: Path) -> None:

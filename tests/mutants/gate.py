@@ -62,7 +62,7 @@ OF_THE_KIT: Final = ("order", "exclusion", "leases", "edges")
 @attrs.frozen
 class Catcher:
     """
-    Tests that are to notice a mutant, by what runs in `make test`, only with more examples.
+    Tests that are to notice a mutant, by what runs in `make test` and `make test-slow`, only with more examples.
 
     Args:
         arguments: of pytest.

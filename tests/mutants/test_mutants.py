@@ -55,10 +55,14 @@ def fault(mutant: Mutant) -> tuple[object, ...]:
 
 
 @for_each("mutant", MUTANTS, ids=named)
-def test_mutant_text_occurs_once_and_its_replacement_parses(mutant: Mutant) -> None:
-    text = mutant.apply(mutant.path.read_text("utf-8"))
-    if mutant.path.suffix == ".py":
-        ast.parse(text, mutant.file)
+def test_mutant_text_occurs_once(mutant: Mutant) -> None:
+    mutant.apply(mutant.path.read_text("utf-8"))
+
+
+@pytest.mark.slow
+@for_each("mutant", [mutant for mutant in MUTANTS if mutant.path.suffix == ".py"], ids=named)
+def test_replacement_of_a_mutant_parses(mutant: Mutant) -> None:
+    ast.parse(mutant.apply(mutant.path.read_text("utf-8")), mutant.file)
 
 
 def test_mutants_of_guarantees_are_caught_by_the_kit() -> None:
@@ -110,6 +114,7 @@ def without_mutant(script: Path) -> str:
     return with_libraries(script)
 
 
+@pytest.mark.slow
 @for_each("mutant", IN_LUA, ids=named)
 def test_a_server_takes_the_scripts_of_a_mutant(
     mutant: Mutant, redis_server: Server, lua: Path, monkeypatch: pytest.MonkeyPatch

@@ -41,6 +41,7 @@ def compare_redis(program: Path, seed: int, style: Style, steps: int, budget: in
     assert lockstep.gates.compare(program) >= steps
 
 
+@pytest.mark.slow
 def test_file_gates_agree_with_the_proved_program(trie_program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is closed, or cut off, and opened again now and then."""
     monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 30)

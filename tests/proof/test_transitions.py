@@ -35,6 +35,7 @@ KINDS = {
 """All transitions of the machine, and when they happen."""
 
 
+@pytest.mark.slow
 def test_each_transition_of_a_crowd_is_allowed(jobs_program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(compare(jobs_program, range(300), 60, monkeypatch)) == KINDS.keys()
 

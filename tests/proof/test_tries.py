@@ -13,6 +13,7 @@ from tests.support import thorough
 pytestmark = pytest.mark.heavy
 
 
+@pytest.mark.slow
 def test_short_histories_agree_with_the_proved_program(trie_program: Path) -> None:
     assert compare(trie_program, all_histories(thorough(5, quick=4))) == thorough(24_585, quick=2_728)
 

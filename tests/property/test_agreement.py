@@ -61,7 +61,7 @@ from tests.property.beside import DAILY, FAULTS, WAYS
 from tests.property.short_ways import TwoWays
 from tests.property.test_graphs import Tangle
 from tests.servers import Server
-from tests.support import thorough
+from tests.support import slow_after, thorough
 
 pytestmark = pytest.mark.redis
 
@@ -75,14 +75,15 @@ def named(style: Style) -> str:
 
 
 def by_turns() -> list[Any]:
-    """Return all styles with all budgets; every other pair is for the night."""
-    return [
+    """Return all styles with all budgets; every other pair is for the night, and of the rest all but two are slow."""
+    pairs = [
         pytest.param(
             style, budget, id=f"{named(style)}-{budget}", marks=[pytest.mark.nightly] if (at + number) % 2 else []
         )
         for at, style in enumerate(STYLES)
         for number, budget in enumerate(BUDGETS)
     ]
+    return slow_after(4, pairs)
 
 
 def walk(
@@ -223,6 +224,7 @@ def test_engine_and_store_agree_where_all_features_meet(budget: int, block: int)
         walk(seed, ALL_AT_ONCE, 400, budget)
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_valkey_gives_the_same_answers_too(second_server: Server, budget: int) -> None:
@@ -242,6 +244,7 @@ def test_engine_and_store_agree_for_a_million_steps(style: Style, budget: int, b
 # --- stores that keep a journal, beside these two -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.usefixtures("postgres_server")
 @pytest.mark.parametrize("budget", [2, pytest.param(op.BUDGET, marks=pytest.mark.nightly)])
@@ -279,6 +282,7 @@ def count_on(lockstep: RedisLockstep, wanted: RecordFilter) -> list[int]:
     return [counts.total for counts in found]
 
 
+@pytest.mark.slow
 def test_both_look_at_as_many_blocks_and_no_more(lockstep: RedisLockstep) -> None:
     client: Any = lockstep.server.client()
     skip = (
@@ -340,6 +344,7 @@ def leave_nothing(seed: int, steps: int) -> None:
         lockstep.close()
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_thousands_of_operations_and_a_prune_leave_fixed_keys() -> None:
     leave_nothing(4, thorough(2_000, quick=300))
@@ -407,6 +412,7 @@ def test_a_waiter_for_a_job_is_woken_at_its_end(lockstep: RedisLockstep) -> None
 # --- what walks are unlikely to reach --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.parametrize("budget", [op.BUDGET, 40])
 def test_thousand_jobs_in_one_operation_agree_in_every_phase(budget: int) -> None:
@@ -471,6 +477,7 @@ def test_ended_dependent_is_skipped_by_a_sweep_for_good() -> None:
         lockstep.close()
 
 
+@pytest.mark.slow
 def test_both_revive_a_job_once_no_commit_is_under_way() -> None:
     lockstep = RedisLockstep(budget=1)
     once = Policy(max_attempts=1, on_dependency_failure="cancel", retention_ms=60_000)
@@ -512,6 +519,7 @@ class TangleOfTwins(Tangle):
         return self.lockstep.do(operation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [1, 2])
 def test_graphs_with_failures_and_redrives_agree_between_cuts(budget: int) -> None:
     for seed in (*range(8), 11, 47, 50):  # the last ones close a cycle wherever a revival may
@@ -570,6 +578,7 @@ def test_record_is_deleted_before_its_job_released_others(cut: RedisLockstep, mi
     cut.do(op.CountEdges())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["success", "failure", "done"])
 @pytest.mark.parametrize("on_failure", ["wait", "cancel", "run"])
 def test_dead_job_is_deleted_before_its_dependents_are_notified(cut: RedisLockstep, when: Any, on_failure: Any) -> None:
@@ -650,6 +659,7 @@ def test_a_job_keeps_its_last_twenty_errors(lockstep: RedisLockstep) -> None:
         lockstep.do(op.Get(("a",)))
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_restarted_store_begins_an_epoch_and_reaps_nothing_early(
     start_server: StartServer,
@@ -687,6 +697,7 @@ def held(lockstep: RedisLockstep) -> dict[str, bool]:
     return {job_id.decode(): bool(spec) for job_id, spec in found.items() if not job_id.startswith(b"epoch")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [True, False], ids=["in one request", "one by one"])
 def test_a_spec_of_any_bytes_arrives_from_where_it_stands(lockstep: RedisLockstep, at_once: bool) -> None:
     specs = [alone(f"j{at}", arguments) for at, arguments in enumerate((b"", SHORT, LONG, *BYTES))]
@@ -866,7 +877,7 @@ class AgreementMachine(OperationMachine):
                 self.lockstep.close()
 
 
-TestAgreement = pytest.mark.heavy(AgreementMachine.TestCase)
+TestAgreement = pytest.mark.slow(pytest.mark.heavy(AgreementMachine.TestCase))
 # A step is a hundred times as dear as without a store: there are fewer examples in every profile.
 TestAgreement.settings = settings(
     max_examples=max(12, settings().max_examples // 4), suppress_health_check=[HealthCheck.too_slow]
@@ -938,6 +949,7 @@ def pruned_specs(prefix: str, count: int, task: str, **more: Any) -> tuple[JobSp
     return tuple(JobSpec(id=f"{prefix}{at}", task=task, policy=PRUNED, **more) for at in range(count))
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.parametrize("room", [0, 1, 3])
 @pytest.mark.parametrize("style", [ALL_AT_ONCE, IN_PARTS, KEYED], ids=["all at once", "in parts", "keyed"])
@@ -949,6 +961,7 @@ def test_walks_agree_with_little_room_for_facts(make: Make, style: Style, room: 
     lockstep.check_residue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one_by_one", [True, False])
 def test_facts_leave_with_their_last_block_of_records(make: Make, one_by_one: bool) -> None:
     lockstep = make()
@@ -969,6 +982,7 @@ def test_facts_leave_with_their_last_block_of_records(make: Make, one_by_one: bo
     assert facts_held(lockstep) == {b"a"}
 
 
+@pytest.mark.slow
 def test_facts_forgotten_within_a_step_leave_the_index_empty(make: Make) -> None:
     lockstep = make()
     for part in range(3):
@@ -1052,6 +1066,7 @@ def test_staged_jobs_are_in_no_index(make: Make) -> None:
     lockstep.check_residue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [True, False])
 def test_facts_without_room_stay_in_heads_until_it_appears(make: Make, at_once: bool) -> None:
     lockstep = make(1)
@@ -1076,6 +1091,7 @@ def test_facts_without_room_stay_in_heads_until_it_appears(make: Make, at_once: 
     lockstep.check_residue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [True, False])
 def test_facts_too_long_for_a_name_stand_in_heads(make: Make, at_once: bool) -> None:
     lockstep = make()
@@ -1095,6 +1111,7 @@ def test_facts_too_long_for_a_name_stand_in_heads(make: Make, at_once: bool) -> 
     lockstep.compare_all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("is_known", [True, False])
 def test_another_text_of_the_same_id_is_left_alone(make: Make, is_known: bool, at_once: bool) -> None:
@@ -1125,6 +1142,7 @@ def all_filters() -> list[RecordFilter]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [FACTS_MAX, 6, 0])
 def test_listing_agrees_for_pruned_and_indexed_facts(make: Make, room: int) -> None:
     lockstep = make(room)
@@ -1189,6 +1207,7 @@ def test_a_question_that_many_facts_pass_looks_at_fewer_blocks(make: Make) -> No
     lockstep.compare_all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counter", ["number", "place"])
 def test_number_too_large_for_a_plain_head_uses_an_array(make: Make, counter: str) -> None:
     lockstep = make()

@@ -406,6 +406,7 @@ def wrong_answers(
                 world, call, plan, before = begin()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("thing, name", CALLABLES, ids=lambda part: part)
 def test_hostile_values_are_refused_at_once_and_change_nothing(thing: str, name: str, runner: asyncio.Runner) -> None:
     luck = random.Random(f"{thing}.{name}")
@@ -415,6 +416,7 @@ def test_hostile_values_are_refused_at_once_and_change_nothing(thing: str, name:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["file", pytest.param("redis", marks=pytest.mark.redis)])
 def test_other_stores_refuse_it_too(name: str, runner: asyncio.Runner) -> None:
     """Bad values are refused before a store is asked, or by the store: one value for each parameter shows which."""

@@ -193,10 +193,12 @@ class Losing(Lasting):
         return Journaled(clock, [step for step in backend.journal if not isinstance(step[1], op.Exchange)])
 
 
+@pytest.mark.slow
 def test_a_store_goes_on_after_a_restart() -> None:
     run_state_machine_as_test(Lasting, settings=settings(Lasting.TestCase.settings, max_examples=20, database=None))
 
 
+@pytest.mark.slow
 def test_store_that_loses_answered_operations_is_convicted() -> None:
     with pytest.raises(AssertionError) as caught:
         run_state_machine_as_test(

@@ -142,6 +142,7 @@ LENGTH = thorough(9, quick=6)
 ABC = flow("a", "b", "c")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 2), (2, 1)])
 @pytest.mark.parametrize("chained", [False, True])
 def test_same_flow_of_two_callers_is_whole_in_each_interleaving(
@@ -164,6 +165,7 @@ def test_same_flow_built_in_another_order_is_the_same(monkeypatch: pytest.Monkey
         both.check_whole(*both.all)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other",
     [

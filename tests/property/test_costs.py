@@ -73,6 +73,7 @@ class Line:
         assert all(self.queue.record(name).state == "FINISHED" for name in self.costs)
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(
         [
@@ -98,6 +99,7 @@ def test_no_job_overtakes_a_heavy_one_without_room(limit: Limit, steps: list[tup
     line.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [BUDGET, 50])
 def test_exchanges_under_two_limits_come_to_an_end(budget: int) -> None:
     """Of two limits each may call a job that the other one has to let through: none sends the other's back for ever."""

@@ -65,6 +65,7 @@ def test_the_engine_and_the_plain_definition_agree_after_every_step(style: Style
     run(partial(walk_in_step, style=style, steps=STEPS), range(thorough(14, quick=1)))
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("style", EXCLUSIVE_STYLES, ids=named)
@@ -73,6 +74,7 @@ def test_wherever_work_is_cut_it_ends_where_uncut_work_ends(style: Style, budget
     run(partial(walk_cut, style=calm, steps=STEPS // 2, budget=budget), range(thorough(5, quick=1)))
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("style", STYLES, ids=named)
@@ -80,6 +82,7 @@ def test_order_holds_while_newcomers_overtake_leftovers(style: Style, budget: in
     run(partial(walk_overtaking, style=style, steps=STEPS, budget=budget), range(thorough(4, quick=1)))
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_the_rules_hold_where_every_feature_meets_every_other() -> None:
     seeds = range(thorough(2, quick=1))
@@ -88,6 +91,7 @@ def test_the_rules_hold_where_every_feature_meets_every_other() -> None:
         run(partial(walk_overtaking, style=ALL_AT_ONCE, steps=STEPS, budget=budget), seeds)
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     "seed, style",
@@ -116,6 +120,7 @@ def test_engine_and_definition_agree_for_millions_of_steps(style: Style, block: 
 # --- the walks are worth walking -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "style, expected",
     [
@@ -165,6 +170,7 @@ def test_the_walks_reach_every_kind_of_state_and_leftover(style: Style, expected
 # --- the same operations give the same answers -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES, ids=named)
 def test_equal_operations_at_equal_times_give_equal_replies(style: Style) -> None:
     history = walk_in_step(Random(7), style, STEPS).history
@@ -182,6 +188,7 @@ def replies(history: list[Any]) -> list[Any]:
     return answers
 
 
+@pytest.mark.slow
 def test_replies_do_not_depend_on_how_strings_are_hashed() -> None:
     """Compare two new processes: this one may have run other tests, or have loaded what was edited since."""
     program = "from tests.property.test_engine_random import print_replies\nprint_replies()\n"
@@ -214,6 +221,7 @@ def print_replies() -> None:
 # --- what random walks are unlikely to reach -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [1, 2, 5, 50])
 def test_line_behind_a_parent_advances_in_order_at_any_budget(budget: int) -> None:
     engine = Engine(EngineOptions(budget=budget, retention=RETENTION))

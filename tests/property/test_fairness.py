@@ -88,6 +88,7 @@ def go_through(days: Any, weights: dict[str | None, int], apply: Callable[[op.Op
                 turns.others[grant.spec.user] = Counter()
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(days, st.just({}) | weights)
 def test_users_start_at_most_their_weight_between_two_turns(days: Any, weights: dict[str | None, int]) -> None:

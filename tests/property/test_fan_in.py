@@ -22,7 +22,7 @@ from queuehint.values.record import JobState
 from queuehint.values.spec import Dependency, JobSpec
 from tests.property.agreement import RedisLockstep
 from tests.property.test_graphs import Crowd
-from tests.support import thorough
+from tests.support import slow_after, thorough
 
 PORTIONED = [(edges, "PORTION_MAX"), (refusals, "PORTION_MAX"), (arrangement, "PORTION_MAX")]
 
@@ -95,7 +95,7 @@ class Portioned(Crowd):
             assert self.other.apply(question, self.now_ms) == self.engine.apply(question, self.now_ms)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", slow_after(1, [1, 2, 3]))
 def test_portions_of_dependencies_agree_with_a_whole_list(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(thorough(150, quick=4)):
         graph = Portioned(Random(seed), monkeypatch, size)

@@ -96,6 +96,7 @@ def replayed(history: Led) -> Iterator[Engine]:
         yield engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("seed", range(thorough(25, quick=3)))
 def test_followed_row_of_another_release_reproduces_its_decisions(seed: int, rules: str) -> None:
@@ -171,6 +172,7 @@ def finished(job: Any) -> Outcome:
     return Outcome(job_id=job.id, token=job.token, kind=OutcomeKind.FINISHED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("seed", range(thorough(10, quick=2)))
 def test_other_release_continues_after_any_row_in_order(seed: int, rules: str) -> None:

@@ -296,6 +296,7 @@ class Crowd:
         check_empty(self.engine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_whatever_becomes_of_its_jobs_no_graph_is_wedged(budget: int) -> None:
     for seed in range(thorough(40, quick=4)):

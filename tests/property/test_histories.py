@@ -162,12 +162,14 @@ def test_histories_of_up_to_two_jobs_follow_the_definition(count: int, eager: bo
 # The number of shares is prime, so that what is left out differs from one choice of places to the next.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize("share, shares", first_of(11))
 def test_all_histories_of_three_jobs_go_by_the_plain_definition(share: int, shares: int, eager: bool) -> None:
     assert compare_all(3, cancel_ready=True, eager=eager, share=share, shares=shares) > 300
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.parametrize("share, shares", first_of(1_009))
 def test_all_histories_of_four_jobs_go_by_the_plain_definition(share: int, shares: int) -> None:

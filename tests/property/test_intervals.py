@@ -144,6 +144,7 @@ def logs(draw: st.DrawFn, tolerance: float) -> list[JobIntervals]:
     return log
 
 
+@pytest.mark.slow
 @settings(max_examples=thorough(5000, quick=60))
 @given(logs(0), st.sampled_from([0.5, 1, 2.5, 4]))
 def test_margin_is_the_least_tolerance_that_clears_a_pair(log: list[JobIntervals], tolerance: float) -> None:
@@ -169,6 +170,7 @@ def _unjudged(log: list[JobIntervals], tolerance: float) -> tuple[str, ...]:
     return examine_intervals(log, tolerance_ms=tolerance, limit=2).unjudged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tolerance", [0, 1, 2.5])
 def test_sweep_agrees_with_the_definition(tolerance: float) -> None:
     @settings(max_examples=thorough(5000, quick=60))
@@ -359,6 +361,7 @@ def test_tolerance_only_takes_faults_away() -> None:
         assert counts[-1] == 0
 
 
+@pytest.mark.slow
 def test_sweep_holds_jobs_in_flight_only() -> None:
     def log(jobs: int) -> list[JobIntervals]:
         return [

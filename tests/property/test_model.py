@@ -27,6 +27,7 @@ claims = st.lists(st.builds(Claim, st.sampled_from(PATHS), st.sampled_from(["exc
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", [*STYLES, ALL_AT_ONCE], ids=lambda style: f"{style.shared}-{style.edges}")
 @pytest.mark.parametrize("seed", [None, 24], ids=["own", "24"])  # by 24 a level is passed on within a line
 def test_a_model_that_sees_replies_alone_follows_an_engine(style: Style, seed: int | None) -> None:

@@ -64,6 +64,7 @@ class Line:
         return began
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32),
     most=st.integers(1, 4),

@@ -71,6 +71,7 @@ def test_jobs_of_a_dead_worker_rerun_within_lease_and_interval() -> None:
     assert max(one.again_s - one.noticed_s for one in found) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_jobs_on_their_last_life_requeue_and_begin_singly() -> None:
     """Of the jobs that ran together one was to blame: that their code begins apart comes on top of the recovery."""

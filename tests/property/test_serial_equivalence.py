@@ -41,6 +41,7 @@ def noting(spec: JobSpec, **changes: Any) -> JobSpec:
     return attrs.evolve(given, depends_on=edges, **changes)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(job_graphs(max_jobs=4, max_edges=0))
 def test_handlers_that_write_at_their_places_only_are_serializable(graph: tuple[JobSpec, ...]) -> None:
@@ -56,6 +57,7 @@ def test_edges_may_reorder_a_place_and_nothing_else(graph: tuple[JobSpec, ...]) 
     check_serial_equivalence({"note": note}, map(noting, graph), dict, view=sorted_cells, orders_max=60)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(job_graphs(min_jobs=2, max_jobs=4, max_edges=0))
 def test_without_places_two_jobs_that_write_one_cell_are_convicted(graph: tuple[JobSpec, ...]) -> None:

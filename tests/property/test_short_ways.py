@@ -26,7 +26,15 @@ WALKS = thorough(40, quick=2)
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("style, room", [(CROWDED, FACTS_MAX), (SPREAD, FACTS_MAX), (SHARING, FACTS_MAX), (SPREAD, 2)])
+@pytest.mark.parametrize(
+    "style, room",
+    [
+        pytest.param(CROWDED, FACTS_MAX, marks=pytest.mark.slow),
+        pytest.param(SPREAD, FACTS_MAX, marks=pytest.mark.slow),
+        (SHARING, FACTS_MAX),
+        pytest.param(SPREAD, 2, marks=pytest.mark.slow),
+    ],
+)
 def test_short_ways_leave_every_key_as_the_long_ways_do(style: Style, room: int) -> None:
     taken: Counter[str] = Counter()
     for seed in range(WALKS):

@@ -82,6 +82,7 @@ print(hashlib.sha256(repr(told).encode()).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_a_seed_tells_the_same_story_in_every_process() -> None:
     told = {
         subprocess.run(
@@ -299,6 +300,7 @@ BROKEN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("breaks", BROKEN, ids=lambda breaks: breaks.__name__)
 def test_a_broken_rule_is_found(breaks: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     breaks(monkeypatch)
@@ -335,6 +337,7 @@ class NoGuests(Store):
         self.engine.end_leases(now_ms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [NoAnswers, LostEnd, NoGuests])
 def test_a_journal_that_another_process_leads_wrongly_is_found(broken: type[Store]) -> None:
     def make(options: EngineOptions) -> Store:
@@ -344,6 +347,7 @@ def test_a_journal_that_another_process_leads_wrongly_is_found(broken: type[Stor
     assert any("another process leads" in line for line in str(error).splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["keeps_receipts", "fences", "waits"])
 def test_a_broken_session_is_found(broken: str) -> None:
     make = partial(_store, broken=broken)
@@ -377,6 +381,7 @@ class TypoError(Exception):
     """Some fault of the simulation's own."""
 
 
+@pytest.mark.slow
 def test_a_story_is_not_shrunk_to_another_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse_shorter(self: World) -> None:
         if self.steps < 100:
@@ -469,6 +474,7 @@ def test_seeds_are_played_from_a_terminal(capsys: pytest.CaptureFixture[str]) ->
     ]
 
 
+@pytest.mark.slow
 def test_a_failure_is_told_in_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     break_lease_checks(monkeypatch)
     plan = FaultPlan.chaos()

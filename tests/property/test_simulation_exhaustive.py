@@ -20,6 +20,7 @@ PAIRS = list(product(PATHS, repeat=2))
 NAMES = {path: ":".join(path) or "root" for path in PATHS}
 
 
+@pytest.mark.slow
 def test_two_clients_in_every_order() -> None:
     situations = [explore(["ecf", "ecf"], pair) for pair in PAIRS]
     # The progress of each client says nearly all: requests are served in order of arrival.

@@ -129,6 +129,7 @@ def test_an_engine_restored_by_replay_has_the_same_state(seed: int) -> None:
     assert digest(replay(seed, told)) == digest(engine)
 
 
+@pytest.mark.slow
 def test_nothing_depends_on_the_hashes_of_one_process(tmp_path: Path) -> None:
     mine = []
     for seed in range(100, thorough(106, quick=101)):

@@ -21,6 +21,7 @@ from queuehint.testing.state_machine.styles import ALL_AT_ONCE, STYLES
 from tests.folders import quick_folder
 from tests.snapshots import thawed
 from tests.sqlite_store import leave_journal
+from tests.support import slow_after
 
 
 def answer(call: Any, operation: op.Operation[Any], *more: int) -> Any:
@@ -69,7 +70,7 @@ def walk(seed: int, steps: int, watch: Callable[[Engine], Callable[[Engine], Non
         store.close_sync()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", slow_after(1, [1, 0, 2, 3, 4]))
 def test_a_reopened_file_gives_the_same_replies(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "SNAPSHOT_OPERATIONS", 30)
     walk(seed, 150)

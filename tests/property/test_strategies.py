@@ -252,12 +252,14 @@ def share(values: list[Any], predicate: Any) -> float:
     return sum(map(bool, map(predicate, values))) / len(values)
 
 
+@pytest.mark.slow
 def test_of_two_jobs_some_conflict_and_some_do_not() -> None:
     pairs = sample(st.tuples(jobs(), jobs()))
     assert 0.2 < share(pairs, lambda pair: conflict(pair[0].claims, pair[1].claims)) < 0.7
     assert share(pairs, lambda pair: not all(job.claims for job in pair)) < 0.7
 
 
+@pytest.mark.slow
 def test_graphs_have_edges_conflicts_barriers_and_shared_claims() -> None:
     graphs = sample(job_graphs())
     many = [graph for graph in graphs if len(graph) > 2]
@@ -278,6 +280,7 @@ def test_graphs_have_edges_conflicts_barriers_and_shared_claims() -> None:
     assert {edge.when for graph in whens for job in graph for edge in job.depends_on} == {"failure"}
 
 
+@pytest.mark.slow
 def test_hostile_segments_come_up_when_asked_for_and_only_then() -> None:
     hostile = {segment for hint in sample(hints(hostile=True)) for segment in hint or ()}
     assert len(hostile & set(HOSTILE)) > 10
@@ -285,6 +288,7 @@ def test_hostile_segments_come_up_when_asked_for_and_only_then() -> None:
     assert {segment for hint in sample(hints()) for segment in hint or ()} == {"a", "b"}
 
 
+@pytest.mark.slow
 def test_histories_enqueue_and_claim_often() -> None:
     kinds = [type(operation) for operation in sample(operations(), 600)]
     assert len(set(kinds)) > 35
@@ -350,6 +354,7 @@ def test_missing_cron_package_generates_no_cron_schedules(monkeypatch: pytest.Mo
 REGISTERED = [*registration._NAMES, *MAKERS]
 
 
+@pytest.mark.slow
 @for_each("wanted", REGISTERED, ids=[each.__name__ for each in REGISTERED])
 def test_a_registered_type_is_drawn_by_its_strategy(wanted: Any) -> None:
     for value in sample(st.from_type(wanted), 10):
@@ -380,6 +385,7 @@ REGISTERED_ALREADY = (
 )
 
 
+@pytest.mark.slow
 def test_hypothesis_entry_point_imports_the_package_lazily() -> None:
     plugin = f"import {_queuehint_hypothesis.__name__} as plugin; plugin.register()"
     entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["hypothesis"]
@@ -392,6 +398,7 @@ def test_hypothesis_entry_point_imports_the_package_lazily() -> None:
     assert python("import queuehint, sys; print('hypothesis' in sys.modules)") == "False"
 
 
+@pytest.mark.slow
 def test_look_for_the_package_leaves_its_registration_to_the_import() -> None:
     plugin = f"import {_queuehint_hypothesis.__name__} as plugin; plugin.register()"
     look = "import importlib.util, sys; spec = importlib.util.find_spec('queuehint'); assert spec.origin"

@@ -178,6 +178,7 @@ def record(seed: int, style: Style, steps: int, budget: int = op.BUDGET) -> Reco
     return recorder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [op.BUDGET, 2])
 @pytest.mark.parametrize("style", [*STYLES, ALL_AT_ONCE], ids=named)
 def test_every_history_of_the_engine_is_in_order(style: Style, budget: int) -> None:
@@ -202,6 +203,7 @@ def test_thousands_of_histories_of_the_engine_are_in_order(style: Style, budget:
         assert not faults, f"Random({seed}): {faults[0]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", EXCLUSIVE_STYLES, ids=named)
 def test_start_refused_by_the_engine_is_exactly_a_fault(style: Style) -> None:
     judged = set()

@@ -18,7 +18,7 @@ from queuehint import JobContext, JobHandle, Scheduler, SignalTimeoutError
 from queuehint.testing import FaultPlan, simulate
 from queuehint.values.signal import signal_id
 from tests.property.step_effects import Effects
-from tests.support import thorough
+from tests.support import slow_after, thorough
 
 JOBS = 3
 OFTEN: dict[str, Any] = {"max_attempts": 1000, "max_losses": 1000, "retry": [1]}
@@ -97,7 +97,7 @@ PLANS = {
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("plan", slow_after(1, PLANS))
 def test_waiting_job_resumes_behind_its_steps_and_always_ends(plan: str) -> None:
     faults = PLANS[plan]
     effects.forgets = bool(faults.restart)

@@ -298,6 +298,7 @@ def small_bounds() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @settings(max_examples=thorough(settings().max_examples, quick=8))
 @given(st.lists(moves, min_size=4, max_size=25))
 def test_no_answer_of_a_scope_changes_with_another_scope(history: list[Move]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 from urllib.parse import quote, urlencode
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -124,6 +125,7 @@ async def standing(world: World) -> Any:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=max(3, settings().max_examples // 10), deadline=None)
 @given(st.lists(moves, min_size=4, max_size=25))
 def test_no_page_of_a_scope_changes_with_another_scope(history: list[Move]) -> None:

@@ -130,8 +130,16 @@ def convicted(factory: Callable[[], QueueUnderTest]) -> QueueFaultError:
     "queue, rule, count, said",
     [
         (OlderDocument, "idle", 2, "asked for a job and got none while b was ready"),
-        (FlatLock, "idle", 2, "a at doc1:intro ran then, which does not conflict with b at doc1:body"),
-        (OnlyWhatExecutes, "order", 3, "overtook b at doc1, which was queued before it"),
+        pytest.param(
+            FlatLock,
+            "idle",
+            2,
+            "a at doc1:intro ran then, which does not conflict with b at doc1:body",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            OnlyWhatExecutes, "order", 3, "overtook b at doc1, which was queued before it", marks=pytest.mark.slow
+        ),
         (RetryToTheTail, "order", 2, "overtook a at doc1:intro, which was put back for another attempt"),
     ],
 )
@@ -152,6 +160,7 @@ def test_wrong_queue_is_convicted_by_few_jobs_with_a_story(
     assert picture.splitlines()[0].split()[-1] == str(len(error.steps))
 
 
+@pytest.mark.slow
 def test_older_document_queue_is_convicted_rule_by_rule() -> None:
     siblings = convict(OlderDocument, rules=["idle"])
     assert [job.path for job in siblings.jobs] == [("doc1", "intro"), ("doc1", "body")]
@@ -163,6 +172,7 @@ def test_older_document_queue_is_convicted_rule_by_rule() -> None:
     check_queue(OlderDocument, rules=["order"], max_examples=50)
 
 
+@pytest.mark.slow
 def test_a_flat_lock_lets_the_root_run_beside_the_others() -> None:
     error = convict(FlatLock, rules=["overlap"])
     assert any(job.path == () for job in error.jobs)
@@ -177,10 +187,12 @@ def test_whatever_histories_are_tried_first_the_smallest_is_found(queue: Callabl
     assert len(sizes) == 1
 
 
+@pytest.mark.slow
 def test_a_queue_is_told_the_same_each_time() -> None:
     assert str(convict(RetryToTheTail)) == str(convicted(RetryToTheTail))
 
 
+@pytest.mark.slow
 def test_counterexample_is_a_trace_that_breaks_the_rule_alone() -> None:
     for queue in (OlderDocument, FlatLock, OnlyWhatExecutes, RetryToTheTail):
         error = convicted(queue)
@@ -245,6 +257,7 @@ class Inventive(Right):
         return "zz"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "queue, rule, count",
     [
@@ -269,6 +282,7 @@ def test_conviction_without_a_trace_is_explained_in_words() -> None:
     assert "start() returned 'zz', which is the id of no job" in str(convict(Inventive))
 
 
+@pytest.mark.slow
 def test_only_the_rules_asked_for_are_looked_at() -> None:
     check_queue(LastInFirstOut, rules=["overlap"], max_examples=100)
     check_queue(RetryToTheTail, outcomes=["finished", "failed"], max_examples=100)
@@ -455,6 +469,7 @@ WRONG = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "queue",
     [pytest.param(queue, marks=[] if number == 9 else pytest.mark.nightly) for number, queue in enumerate(WRONG)],
@@ -469,6 +484,7 @@ def test_default_options_convict_a_wrong_queue_and_draw_every_feature(queue: Cal
     assert all(any(line[2:].startswith(f"{job_id} ") for line in lanes) for job_id in named)
 
 
+@pytest.mark.slow
 def test_report_lists_tried_and_untried_features() -> None:
     report = check_queue(Right, max_examples=300)
     assert (report.histories, report.cancels, report.depth_max) == (300, 0, 6)
@@ -491,6 +507,7 @@ def test_report_lists_tried_and_untried_features() -> None:
     assert not check_queue(Right, outcomes=["finished"], max_examples=50).retries
 
 
+@pytest.mark.slow
 def test_jobs_without_a_place_come_only_where_supported() -> None:
     seen: set[bool] = set()
 
@@ -527,6 +544,7 @@ def test_features_that_are_none_are_refused() -> None:
         check_queue(Able)
 
 
+@pytest.mark.slow
 def test_a_right_queue_is_acquitted() -> None:
     check_queue(Right, max_examples=thorough(200, quick=40))
     check_queue(Right, slots=1, max_jobs=8, max_steps=40, max_examples=thorough(50, quick=10))
@@ -535,6 +553,7 @@ def test_a_right_queue_is_acquitted() -> None:
     check_queue(WithEdges, edges=True, max_examples=thorough(200, quick=40))
 
 
+@pytest.mark.slow
 def test_edges_are_looked_at_when_asked_for() -> None:
     ignored = convict(Right, edges=True)
     assert (ignored.faults[0].rule, len(ignored.jobs)) == ("dependency", 2)
@@ -544,6 +563,7 @@ def test_edges_are_looked_at_when_asked_for() -> None:
     assert "failed" in str(failed)
 
 
+@pytest.mark.slow
 def test_canceled_job_never_starts_and_frees_its_place() -> None:
     check_queue(WithCancel, cancels=True, edges=True, max_examples=thorough(100, quick=20))
     kept = convict(KeepsWhatIsCanceled, cancels=True)
@@ -557,6 +577,7 @@ def test_canceled_job_never_starts_and_frees_its_place() -> None:
         check_queue(Right, cancels=True)
 
 
+@pytest.mark.slow
 def test_readers_that_wait_for_each_other_are_a_fault() -> None:
     readers = jobs(claims=claims(modes=["shared"]), min_claims=1, max_claims=1)
     error = convict(WithoutSharing, jobs=readers)
@@ -592,6 +613,7 @@ class Asynchronous:
         type(self).opened -= 1
 
 
+@pytest.mark.slow
 def test_an_asynchronous_queue_is_driven_and_each_one_closed() -> None:
     check_queue(lambda: Asynchronous(Right()), max_examples=thorough(50, quick=20))
     assert len(convict(lambda: Asynchronous(RetryToTheTail())).jobs) == 2

@@ -467,9 +467,9 @@ def acquit(factory: Callable[[], WaitingQueue], **options: Any) -> QueueReport:
     "factory, rule, jobs, steps",
     [
         (ForgetsToNotify, "idle", 1, 2),
-        (LooksBeforeItWaits, "idle", 1, 3),
+        pytest.param(LooksBeforeItWaits, "idle", 1, 3, marks=pytest.mark.slow),
         (NotifiesOne, "idle", 3, 8),
-        (TakesWithoutLock, "started_twice", 1, 4),
+        pytest.param(TakesWithoutLock, "started_twice", 1, 4, marks=pytest.mark.slow),
         (AwaitsTooEarly, "idle", 1, 3),
         (AwaitsBeforeItMarks, "started_twice", 1, 4),
         (AwaitingNotifiesOne, "idle", 3, 8),
@@ -484,6 +484,7 @@ def test_wrong_queue_is_convicted_by_a_short_history(
     assert IN_CHARGE == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factory", [Blocking, BySemaphore, Polling, Awaiting, AwaitingCondition, AwaitingPolls])
 def test_right_queue_is_acquitted(factory: Callable[[], WaitingQueue]) -> None:
     many = 60 if factory is AwaitingPolls else MANY
@@ -492,6 +493,7 @@ def test_right_queue_is_acquitted(factory: Callable[[], WaitingQueue]) -> None:
     assert report.switches > many // 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "factory",
     [
@@ -508,6 +510,7 @@ def test_take_alone_is_convicted_of_deep_and_alike_paths(factory: Callable[[], W
     assert len(raised.jobs) == 2
 
 
+@pytest.mark.slow
 def test_report_names_all_that_take_alone_leaves_untried() -> None:
     report = acquit(Awaiting, max_examples=60, edges=True, cancels=True)
     assert report.not_tried == (
@@ -533,6 +536,7 @@ def test_lost_wakeup_names_the_line_of_the_waiting_worker() -> None:
     assert "and nothing has woken it" in text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not threads.BY_INSTRUCTION, reason="this Python crashes where instructions are traced")
 def test_race_within_one_line_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     raised = convict(OneLine, jobs=NO_PLACE, outcomes=["finished"])
@@ -541,11 +545,13 @@ def test_race_within_one_line_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     acquit(OneLine, jobs=NO_PLACE, outcomes=["finished"])
 
 
+@pytest.mark.slow
 def test_standard_queue_is_acquitted_only_for_jobs_without_places() -> None:
     acquit(PlainQueue, jobs=NO_PLACE, outcomes=["finished", "failed"])
     assert convict(PlainQueue).faults[0].rule == "overlap"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "factory, waits",
     [
@@ -585,6 +591,7 @@ def test_lock_of_a_waiting_worker_is_no_deadlock() -> None:
     assert "idle: a worker asked for a job and got none" in str(convict(LocksWhatItNotifies))
 
 
+@pytest.mark.slow
 def test_threads_of_a_check_are_over_after_it() -> None:
     # A thread of an earlier test may end meanwhile.
     before, count = set(threading.enumerate()), len(sys._current_frames())
@@ -622,6 +629,7 @@ def test_thread_that_a_queue_starts_is_refused() -> None:
         acquit(StartsAThread)
 
 
+@pytest.mark.slow
 def test_wait_invisible_to_the_check_is_named_by_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "PATIENCE_S", 2.0)
     with pytest.raises(RuntimeError, match=r"has not come back for 2 s, at `found: str = self.jobs.get\(\)`"):
@@ -629,12 +637,14 @@ def test_wait_invisible_to_the_check_is_named_by_its_line(monkeypatch: pytest.Mo
     assert IN_CHARGE == []
 
 
+@pytest.mark.slow
 def test_waits_that_end_by_themselves_are_reported() -> None:
     report = acquit(WithTimeout)
     assert any(text.startswith("wake-ups behind time-outs: ") for text in report.not_tried)
     assert not any("time-outs" in text for text in acquit(Blocking).not_tried)
 
 
+@pytest.mark.slow
 def test_report_without_wakes_states_that_waits_were_skipped() -> None:
     class Both(Blocking):
         def start(self) -> str | None:
@@ -652,6 +662,7 @@ def test_report_without_wakes_states_that_waits_were_skipped() -> None:
     assert f"\n{report.side_by_side} of them of calls side by side, with {report.switches} switches\n" in str(report)
 
 
+@pytest.mark.slow
 def test_check_restores_the_locks_of_threading() -> None:
     before = (threading.Lock, threading.RLock, time.sleep, Lock)
     with contextlib.suppress(QueueFaultError):
@@ -660,6 +671,7 @@ def test_check_restores_the_locks_of_threading() -> None:
     assert type(Lock()) is type(before[0]())
 
 
+@pytest.mark.slow
 async def test_queue_is_checked_beside_a_loop_too() -> None:
     assert convict(AwaitsTooEarly, max_examples=100).faults
     assert acquit(Awaiting, max_examples=50).side_by_side
@@ -679,6 +691,7 @@ def test_error_of_a_call_is_the_cause() -> None:
     assert isinstance(raised.__cause__, KeyError)
 
 
+@pytest.mark.slow
 def test_each_queue_is_closed_in_the_end() -> None:
     opened: list[int] = [0]
 

@@ -292,6 +292,7 @@ def prune(store: DirectoryStore, age_s: int = AGE_S) -> None:
     assert store.prune(age_s) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("age_s", [OLDER_S, OLD_S])
 def test_blob_just_put_is_never_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age_s: int) -> None:
     stage = Stage(monkeypatch)

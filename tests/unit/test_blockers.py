@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from queuehint.core.asking.blockers import Blockers
 from queuehint.testing.driver import SHARED, Queue, claim, job
 from queuehint.values.report import JOBS_NAMED_MAX, ReasonKind
@@ -19,6 +21,7 @@ def test_holders_beyond_the_sorting_limit_are_found_by_path() -> None:
     assert why(queue, "next") == why(queue, "whole")
 
 
+@pytest.mark.slow
 def test_looking_for_holders_is_bounded() -> None:
     queue = Queue()
     for first in range(0, 6000, 1000):

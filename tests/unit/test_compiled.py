@@ -180,6 +180,7 @@ def test_each_operation_is_compiled(kind: type[Any]) -> None:
     compile(source_of(kind), kind.__name__, "exec")
 
 
+@pytest.mark.slow
 def test_schema_command_prints_compiled_source() -> None:
     def said(*names: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "queuehint.schema", *names]

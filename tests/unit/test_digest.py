@@ -207,6 +207,7 @@ print(digest_of({"work": Handler("work", work, upgrade=upgrade)}))
 """
 
 
+@pytest.mark.slow
 def test_digest_is_the_same_in_every_process() -> None:
     found = set()
     for seed in ("0", "1", "42"):

@@ -1,4 +1,4 @@
-"""`for_each`: one test of many values."""
+"""`for_each`, one test of many values, and `slow_after`, which parameters are slow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 from tests.each import for_each
+from tests.support import slow_after
 
 SEEN: list[object] = []
 
@@ -64,3 +65,12 @@ def test_values_that_do_not_fit_the_names_are_refused() -> None:
         for_each("one", [])
     with pytest.raises(AssertionError, match="each value has an id"):
         for_each("one", [1, 2], ids=["a"])
+
+
+def test_parameters_after_the_first_ones_are_slow() -> None:
+    at_night = pytest.param("c", 2, id="d", marks=[pytest.mark.nightly])
+    assert slow_after(1, ["a", (), at_night]) == [
+        pytest.param("a"),
+        pytest.param((), marks=[pytest.mark.slow]),
+        pytest.param("c", 2, id="d", marks=[pytest.mark.nightly, pytest.mark.slow]),
+    ]

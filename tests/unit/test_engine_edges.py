@@ -95,6 +95,7 @@ def count_places(engine: Engine) -> list[str]:
     return queued
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.parametrize("budget", [1, 2, 1000])
 @pytest.mark.parametrize("kinds", ["fff", "fFf", "FcF", "ccc"])

@@ -137,6 +137,7 @@ def test_equal_jobs_are_drawn_as_one() -> None:
     assert graph.grouped(14) == graph
 
 
+@pytest.mark.slow
 def test_import_of_40_001_jobs_is_drawn_on_a_page() -> None:
     rows = range(20_000)
     states = {n: JobState.FAILED if n % 2_000 == 7 else JobState.FINISHED for n in rows}
@@ -161,6 +162,7 @@ def chain(tasks: list[str]) -> FlowGraph:
     return FlowGraph("f", tuple(nodes), tuple([FlowEdge(f"j{n}", f"j{n + 1}") for n in range(len(tasks) - 1)]))
 
 
+@pytest.mark.slow
 def test_sequential_jobs_are_merged_only_in_a_large_flow() -> None:
     tasks = ["first", *["step"] * 30, "between", *["step"] * 30, "last"]
     grouped = chain(tasks).grouped()

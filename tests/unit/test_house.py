@@ -47,6 +47,7 @@ def imports() -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_no_module_imports_itself_by_way_of_others() -> None:
     found = imports()
@@ -106,6 +107,7 @@ def test_tests_import_for_type_checkers_only_names_missing_at_runtime() -> None:
     assert held == {"test_digest.py", "test_handler.py"}, "import it as it is used"
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_operations_options_and_policy_are_named_in_few_files() -> None:
     """A change of one is a change of these files. The limits are what there is: they fall, and do not rise."""
@@ -117,6 +119,7 @@ def test_operations_options_and_policy_are_named_in_few_files() -> None:
         assert len(found) <= most, "\n".join(map(str, found))
 
 
+@pytest.mark.slow
 def test_operation_is_counted_in_code_and_not_in_prose(tmp_path: Path) -> None:
     (file := tmp_path / "module.py").write_text(
         '"""Cancel it."""\nfrom a import Weigh\n\ndef f(): return a.Get, ("Peek",)\n'
@@ -211,6 +214,24 @@ def test_module_or_folder_above_its_cap_has_a_reason() -> None:
 
 RELATIVE = re.compile(r"(?:^|_)(?:what|those|who)(?:_|$)")
 FOLDERS = ("queuehint", "tests", "examples", "benchmarks", "scripts")
+
+
+QUICK_FAULTS = {
+    "file": ("test_sqlite_kills", "test_whenever_it_is_killed_all_that_was_answered_is_there"),
+    "redis": ("test_edges", "test_fan_out_continues_after_its_process_died"),
+    "postgres": ("test_postgres", "test_rows_that_a_crash_has_lost_are_written_again"),
+    "leader": ("test_leader_process", "test_killed_leader_is_replaced_by_one_of_its_worker"),
+}
+"""Of each store, and of a leader's process, one kill that `make test` tries too; most of the others are slow."""
+
+
+@pytest.mark.parametrize("module, name", QUICK_FAULTS.values(), ids=QUICK_FAULTS)
+def test_each_store_keeps_a_quick_fault_test(module: str, name: str) -> None:
+    text = (ROOT.parent / f"tests/faults/{module}.py").read_text("utf-8")
+    named = re.search(rf"((?:^@.*\n)*)^def {name}\(", text, re.MULTILINE)
+    assert named is not None
+    found = named[1] + "".join(re.findall(r"^pytestmark = .*", text, re.MULTILINE))
+    assert not re.search(r"mark\.(slow|nightly)\b", found)
 
 
 def names_defined() -> Iterator[tuple[Path, str]]:

@@ -260,6 +260,7 @@ def test_a_row_that_is_there_already_changes_nothing(size: int, store: Store) ->
     assert store.states == {"QUEUED": size}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flow", [None, "f"])
 def test_known_jobs_of_a_row_are_found_beside_new_ones(flow: str | None, store: Store) -> None:
     some = [*specs(2_000, flow=flow), JobSpec(id="some", task="save", flow=flow, depends_on=portions_of(1_001))]
@@ -290,6 +291,7 @@ def test_a_flow_of_a_row_times_out(size: int, store: Store) -> None:
     assert store.states == {"CANCELED": size}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 2_500])
 def test_a_row_that_is_refused_has_no_effect(size: int, store: Store) -> None:
     store.sched.close_path_sync(["shut"])

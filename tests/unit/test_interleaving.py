@@ -83,6 +83,7 @@ def test_every_order_of_free_jobs_is_tried_once(awaits: tuple[int, ...]) -> None
     assert len(set(found)) == len(found)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     jobs=st.lists(

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _WITHOUT = """
 import sys
 import queuehint
@@ -54,6 +56,7 @@ assert Scheduler.__module__ == queuehint.Scheduler.__module__ and queuehint.oper
 assert not [name for name in sys.modules if name.startswith("queuehint.testing")]
 sys.modules["redis"] = sys.modules["queuehint.backends.redis"] = None
 import importlib, pkgutil
+import pytest
 from queuehint import testing
 names = [module.name for module in pkgutil.walk_packages(testing.__path__, "queuehint.testing.")]
 for name in names:
@@ -63,6 +66,7 @@ print(len(names))
 """
 
 
+@pytest.mark.slow
 def test_package_lease_helper_and_kit_import_only_their_needs() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _IMPORTS],
@@ -76,6 +80,7 @@ def test_package_lease_helper_and_kit_import_only_their_needs() -> None:
     assert int(done.stdout) > 50
 
 
+@pytest.mark.slow
 def test_kit_without_extras_names_the_missing_extra() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _WITHOUT], capture_output=True, text=True, check=True, timeout=240
@@ -85,6 +90,7 @@ def test_kit_without_extras_names_the_missing_extra() -> None:
     assert not missing & {"check_trace", "simulate", "check_serial_equivalence", "drain", "ReferenceModel", "on_memory"}
 
 
+@pytest.mark.slow
 def test_commands_import_no_store_before_one_is_opened() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _COMMANDS],

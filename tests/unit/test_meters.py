@@ -74,6 +74,7 @@ def test_meter_never_exceeds_its_rate_and_predicts_room(
     assert not starts or most_in_a_window(starts, per_ms) <= tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", [1, 10, 64, 65, 100, 1000])
 def test_meter_reaches_nearly_its_rate(
     tokens: int,

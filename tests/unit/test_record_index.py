@@ -106,6 +106,7 @@ def test_walk_resumes_behind_any_present_or_former_number(newest_first: bool) ->
         assert found(listed, after, newest_first=newest_first) == beyond
 
 
+@pytest.mark.slow
 def test_index_bits_agree_with_a_scan_of_all_records() -> None:
     choose = random.Random(7)
     jobs = [

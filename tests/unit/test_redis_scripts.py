@@ -225,6 +225,7 @@ def test_include_accepts_only_paths_in_the_scripts_folder(line: str, folder: Pat
     assert scripts.assemble(f"#!lua\n{line}\nreturn 1\n") == "#!lua\nreturn 1"
 
 
+@pytest.mark.slow
 @for_each("name", SOURCES)
 def test_each_library_file_is_in_a_script_once_at_most(name: str) -> None:
     text = with_includes(name)
@@ -262,6 +263,7 @@ return ONE + #ONES
     assert text == "#!lua\n" + r"local ONES, BONE, one = 'ONE', 'it\'s ONE', '-- ONE'" + "\nreturn 1 + #ONES"
 
 
+@pytest.mark.slow
 def test_a_constant_has_one_value_in_all_of_a_script() -> None:
     found: dict[str, set[str]] = {}
     for text in ALL.values():
@@ -306,6 +308,7 @@ OF_CHANGES = {"work", "ready_queue", "paths"}
 """Libraries that questions do not include: code of gates and limits uses them only in functions that change data."""
 
 
+@pytest.mark.slow
 @for_each("name", SOURCES)
 def test_script_uses_only_names_of_itself_or_its_includes(name: str) -> None:
     """An undefined name is an error only when its line runs."""
@@ -327,6 +330,7 @@ def test_strings_are_written_distinct_from_constants(name: str) -> None:
     assert "[[" not in code
 
 
+@pytest.mark.slow
 @for_each("name", SOURCES)
 def test_no_field_has_the_name_of_a_constant(name: str) -> None:
     text = with_includes(name)

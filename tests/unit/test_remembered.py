@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from queuehint.backends.redis import scripts
 
 ROOT = Path(__file__).parents[2]
@@ -90,6 +92,7 @@ def test_every_script_cache_is_on_the_limits_page() -> None:
     assert found <= listed()
 
 
+@pytest.mark.slow
 def test_every_process_cache_is_on_the_limits_page() -> None:
     found = set(kept_in_python())
     assert found >= FILLED_AT_IMPORT, "a name here is of nothing any more"
@@ -97,6 +100,7 @@ def test_every_process_cache_is_on_the_limits_page() -> None:
     assert found - FILLED_AT_IMPORT <= listed()
 
 
+@pytest.mark.slow
 def test_page_of_limits_lists_no_cache_that_is_gone() -> None:
     assert listed() == (set(kept_in_lua()) | set(kept_in_python())) - FILLED_AT_IMPORT
 

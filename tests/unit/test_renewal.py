@@ -189,6 +189,7 @@ def test_canceled_and_lost_leases_are_reported() -> None:
         assert bench.more.is_set()
 
 
+@pytest.mark.slow
 def test_unrenewable_lease_is_fenced_in_time_and_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -208,6 +209,7 @@ def test_unrenewable_lease_is_fenced_in_time_and_once(
     assert "renewal.failed" in events
 
 
+@pytest.mark.slow
 def test_a_store_that_comes_back_in_time_saves_the_lease() -> None:
     with RenewalBench(60_000) as bench:
         bench.store.is_away = True
@@ -285,6 +287,7 @@ def test_helper_has_the_whole_time_despite_a_slow_worker() -> None:
     assert helper.told[2:] == ["+1 a 500"]
 
 
+@pytest.mark.slow
 def test_leases_renewed_by_the_helper_need_no_renewal_thread() -> None:
     helper = FakeHelper()
     with RenewalBench(6000, helper=helper) as bench:
@@ -325,6 +328,7 @@ def test_lost_lease_makes_an_announcement_of_the_worker_due(verdict: str, is_due
     assert (bench.state.announce_due_s <= now_s()) is is_due
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["dies", "is silent"])
 def test_dead_helper_is_restarted_and_a_thread_renews_meanwhile(
     way: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -345,6 +349,7 @@ def test_dead_helper_is_restarted_and_a_thread_renews_meanwhile(
     assert "renewal.restarted" in [record.__dict__["event"] for record in caplog.records]
 
 
+@pytest.mark.slow
 def test_a_helper_that_cannot_be_started_is_tried_again_later(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(FakeHelper):
         def start(self, lease_s: float) -> None:
@@ -557,6 +562,7 @@ def test_the_oldest_lines_are_dropped_when_there_are_too_many(
     assert buffer.take() == [op.Note("c", 3, ("0", "1", "2", "3", "4"))]
 
 
+@pytest.mark.slow
 def test_leases_of_a_stopped_worker_lapse_until_it_continues(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -409,6 +409,7 @@ def test_a_flow_takes_effect_at_once_even_without_edges() -> None:
     assert store.kinds() == "Enqueue Enqueue Commit"
 
 
+@pytest.mark.slow
 def test_more_than_100_000_jobs_cannot_take_effect_at_once() -> None:
     spec = job("a", name=None)
     specs = [JobSpec(id=str(n), task="t") for n in range(op.FLOW_JOBS_MAX + 1)]

@@ -547,6 +547,7 @@ def test_b90_oversized_result_is_refused_before_it_is_built(monkeypatch: pytest.
     assert built == []
 
 
+@pytest.mark.slow
 def test_b90_no_more_is_measured_than_fits() -> None:
     """Of results that are too large together only those are read that come before the limit is passed."""
     asked: list[str] = []
@@ -600,6 +601,7 @@ def test_arguments_may_be_deeper_than_python_recurses_by_default() -> None:
     assert find({"a": deep}, ("/a" + "/0" * 5000,)) == ["A"]
 
 
+@pytest.mark.slow
 def test_arguments_deeper_than_json_can_be_written_are_refused() -> None:
     # How deep that is depends on the interpreter: 1 000 on Python 3.11, 10 000 on 3.13, the size of the stack on 3.14.
     with pytest.raises(PayloadError, match="is not JSON"):

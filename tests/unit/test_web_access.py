@@ -30,6 +30,7 @@ async def test_health_needs_no_auth() -> None:
     assert "Disallow: /" in (await client.get("/robots.txt")).text
 
 
+@pytest.mark.slow
 async def test_every_answer_has_the_headers_of_security() -> None:
     for target in ("/", "/healthz", "/api/v1/stats", "/api/v1/jobs/gone", "/nothing", "/static/nothing"):
         answer = await board(Access()).get(target)

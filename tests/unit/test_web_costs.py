@@ -81,6 +81,7 @@ async def world() -> Scheduler:
     return sched
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROUTES, ids=lambda row: row.name)
 @pytest.mark.parametrize("in_scope", [False, True])
 async def test_row_takes_a_fixed_number_of_operations(row: Any, *, in_scope: bool) -> None:

@@ -67,6 +67,7 @@ async def test_readers_with_the_same_rights_share_a_fragment(sched: Scheduler) -
     assert {tuple(answer.headers.items()) for answer in answers} == {tuple(answers[0].headers.items())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", LOOKED_AT)
 async def test_readers_with_other_rights_share_nothing(sched: Scheduler, page: str) -> None:
     users = [user for user in RIGHTS if user != "ann"]

@@ -116,6 +116,7 @@ def check_html(text: str) -> None:
     assert len(ids) == len(set(ids)), sorted(name for name in ids if ids.count(name) > 1)
 
 
+@pytest.mark.slow
 async def test_every_page_is_valid_html_without_anything_inline() -> None:
     for one in (await board(), Board(World())):
         ids = await one.ids() if one.world._count else {"dead": "x", "running": "x", "waiting": "x"}

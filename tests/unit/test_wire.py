@@ -253,6 +253,7 @@ def test_changed_bytes_are_an_operation_or_said_to_be_damaged(random: Random) ->
 # --- questions ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.parametrize("kind", [each for each in OPERATIONS if each.is_question], ids=lambda kind: kind.__name__)
 def test_a_question_changes_nothing(kind: type[Any]) -> None:

@@ -18,6 +18,8 @@ from tests.web import pictures
 from tests.web.served import PLAIN_HOST, Served, axe
 from tests.web.world import World, failed, seed
 
+pytestmark = pytest.mark.slow
+
 PAGES = {
     "now": "/",
     "places": "/places",
