@@ -22,7 +22,9 @@ from queuehint.backends.postgres.backend import PostgresBackend
 from queuehint.backends.postgres.journal.journal import PostgresJournal
 from queuehint.backends.postgres.mail.letters import inbox_channel
 from queuehint.client.transactions import adapter as adapter_module
-from queuehint.errors import InvalidJobTypeError, JobNotFoundError
+from queuehint.errors import InvalidHintError, InvalidJobError, InvalidJobTypeError, JobNotFoundError, PayloadError
+from queuehint.operations import Operation
+from queuehint.testing.contract.wrong_values import wrong_operations
 from tests.inbox_doors import APPS, App, Asyncpg, Core, Django, Orm, OrmAsync, Psycopg, ScopedOrm, app_of, make_tables
 from tests.postgres_servers import PostgresServer
 from tests.support import thorough, until_sync
@@ -451,3 +453,22 @@ def test_calls_and_commits_of_random_histories_keep_their_order(place: Place, se
         for before, its_sched, its_kind in history[:at]:
             if kind == its_kind or (kind == "row" and its_kind == "call") or sched is its_sched:
                 assert order[before] < order[name], (history, order)
+
+
+async def test_malformed_call_fails_alone_and_by_name(place: Place) -> None:
+    nameless = [each for each in wrong_operations() if is_nameless(each[1])]
+    assert len(nameless) > 10
+    for name, wrong in nameless:
+        calls = place.leader.backend.call(wrong), place.leader.jobs["save"].enqueue(name)
+        refused, handle = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(refused, (InvalidJobError, InvalidHintError, PayloadError)), name
+        assert str(refused).startswith(name.partition(".")[0])
+        assert not isinstance(handle, BaseException)
+
+
+def is_nameless(operation: Operation[Any]) -> bool:
+    """Return whether its jobs cannot even be listed."""
+    try:
+        return not all(type(name) is str for name in operation.named)
+    except Exception:
+        return True

@@ -310,7 +310,10 @@ class LeadingStore(WritingStore):
         """Return whether somebody asks for what may just have been committed, or names a job that is not there."""
         operation, jobs = ticket.operation, self.engine.table.jobs
         assert operation is not None
-        return type(operation) in UNWRITTEN or any(job_id not in jobs for job_id in operation.named)
+        try:
+            return type(operation) in UNWRITTEN or any(job_id not in jobs for job_id in operation.named)
+        except Exception:  # noqa: BLE001 - it is malformed, and refused by name once its own line is made
+            return False
 
     def _take_rows(self, now_ms: int, batch: Iterable[Ticket]) -> None:
         """
