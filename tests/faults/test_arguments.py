@@ -313,7 +313,6 @@ def test_malformed_script_arguments_are_refused_and_change_nothing(shop: Shop) -
             assert shop.refuses(name, wrong), f"{name}: {wrong}"
 
 
-@pytest.mark.slow
 def test_a_flow_whose_name_has_two_lines_is_not_committed(shop: Shop) -> None:
     asked = next(operation for operation in shop.operations() if isinstance(operation, op.Commit))
     name, args = shop.taken(attrs.evolve(asked, jobs=2, flow="f", flow_timeout_ms=5))
@@ -322,7 +321,6 @@ def test_a_flow_whose_name_has_two_lines_is_not_committed(shop: Shop) -> None:
     assert not shop.refuses(name, args)
 
 
-@pytest.mark.slow
 def test_malformed_question_is_refused_before_any_read(shop: Shop) -> None:
     asked = list(shop.questions())
     assert {name for name, _ in asked} == QUESTIONS

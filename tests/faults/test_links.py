@@ -294,7 +294,6 @@ def test_slow_jittery_link_delays_jobs_and_loses_no_lease(
     figures("F-18", rtt_ms="200-300", **facts)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("at_first", [16, pytest.param(1, marks=pytest.mark.nightly)])
 async def test_replies_that_come_byte_by_byte_are_read(
     redis_server: Server, start_proxy: StartProxy, namespace: str, lines: Path, at_first: int

@@ -74,7 +74,6 @@ def test_ticks_of_others_do_not_keep_a_worker_asleep() -> None:
         lockstep.close()
 
 
-@pytest.mark.slow
 def test_settlement_with_a_due_retry_wakes_a_sleeping_worker() -> None:
     lockstep = RedisLockstep()
     try:

@@ -880,7 +880,6 @@ def steps_of(server: Server, namespace: str) -> list[str]:
     return [key.decode() for key in client.keys(redis_key(namespace, "steps:") + "*")]
 
 
-@pytest.mark.slow
 @pytest.mark.redis
 def test_full_redis_accepts_few_steps_of_a_job(start_server: StartServer) -> None:
     """As it takes results of up to 64 KiB; then the attempt fails, and goes on once there is room."""

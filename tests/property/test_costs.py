@@ -73,7 +73,6 @@ class Line:
         assert all(self.queue.record(name).state == "FINISHED" for name in self.costs)
 
 
-@pytest.mark.slow
 @given(
     st.sampled_from(
         [

@@ -69,7 +69,6 @@ def test_first_request_examines_server_rights_and_key_types(time: Time) -> None:
     assert script_of(Talk(session, op.Tick())) == "tick"
 
 
-@pytest.mark.slow
 def test_a_namespace_whose_time_a_test_tells_is_marked(time: Time) -> None:
     for options, times in (({}, 0), ({"clock": FakeClock()}, 1)):
         _, talk = first_call(time, **options)
