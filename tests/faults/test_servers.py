@@ -494,6 +494,7 @@ def test_a_full_server_refuses_new_jobs_changes_nothing_and_drains(start_server:
             history.accepted |= {spec.id for spec in submission.jobs}
             if not running:
                 running = list(store.call_sync(op.Exchange("w", limit=20)).grants)
+    server.call("CONFIG", "SET", "maxmemory", "11mb")  # buffers of connections that shrink make no room
     before, stats = server.call("DEBUG", "DIGEST"), store.call_sync(op.CountJobs())
     for size in (1, 100):
         with pytest.raises(BackendFullError):

@@ -600,6 +600,75 @@ def test_leases_of_a_stopped_worker_lapse_until_it_continues(
         thread.join()
 
 
+class Leaving(Helpers):
+    """A helper whose worker has died, which ends its thread in place of this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, away: int, **config: Any) -> None:
+        super().__init__(worker=0, **config)
+        self.calls: list[Any] = []
+        self.exits = 0
+        self.away = away
+        monkeypatch.setattr(self.store, "call_sync", self.call_sync)
+        monkeypatch.setattr(os, "_exit", self.exit)
+        self.renewer.take(["+1 a"])
+
+    def call_sync(self, operation: Any) -> None:
+        self.calls.append(operation)
+        if len(self.calls) <= self.away:
+            raise BackendUnavailableError("away")
+
+    def exit(self, _code: int) -> None:
+        self.exits += 1
+        raise SystemExit
+
+
+def test_helper_reports_its_worker_dead_once_the_store_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _s: None)
+    here = Leaving(monkeypatch, away=3, lease_ms=3_600_000)
+    with pytest.raises(SystemExit):
+        here.renewer.leave()
+    assert len(here.calls) == 4
+    [outcome] = here.calls[-1].settle
+    assert (outcome.job_id, outcome.token, outcome.kind) == ("a", 1, OutcomeKind.LOST)
+
+
+def test_helper_of_a_dead_worker_ends_when_its_leases_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Leaving(monkeypatch, away=10**9, lease_ms=1)
+    with pytest.raises(SystemExit):
+        here.renewer.leave()
+    assert here.calls
+
+
+def test_only_one_thread_of_a_helper_reports_and_exits(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Leaving(monkeypatch, away=0)
+    is_let = threading.Event()
+
+    def call_sync(operation: Any) -> None:
+        here.calls.append(operation)
+        is_let.wait(LIMIT_S)
+
+    def leave() -> None:
+        with contextlib.suppress(SystemExit):
+            here.renewer.leave()
+
+    monkeypatch.setattr(here.store, "call_sync", call_sync)
+    first, second = threading.Thread(target=leave), threading.Thread(target=leave)
+    try:
+        first.start()
+        until(lambda: here.calls)
+        second.start()
+        second.join(0.2)
+        assert (len(here.calls), here.exits) == (1, 0)
+        is_let.set()
+        first.join()
+        assert (len(here.calls), here.exits) == (1, 1)
+    finally:  # none may exit once `os._exit` is what it was
+        is_let.set()
+        first.join()
+        here.renewer._leaving.release()
+        second.join()
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell")
 def test_a_process_that_is_stopped_is_seen() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:

@@ -31,7 +31,8 @@ No line about a lease is dropped, however long the worker does not read, and eac
 request that it came of: so what the worker extends then is what was renewed.
 
 It ends when its input ends. If the worker has died, it first reports the leases lost that it held, because the code
-that held them has ended, and signs the worker off. A worker whose loop has not turned for longer than
+that held them has ended, and signs the worker off: where the store cannot be reached, again until the leases are over.
+A worker whose loop has not turned for longer than
 `abandon_after`, while a job of it should have ended as long ago, is stuck in code that nothing inside its process can
 stop: the helper kills it. One that is stopped itself for that long (SIGSTOP, a debugger) works on nothing: its leases
 are not renewed any more until it goes on, so that others may have its jobs.
@@ -54,8 +55,8 @@ from typing import TYPE_CHECKING, Any
 
 from queuehint.backends.base import Backend, BackendOptions, open_backend
 from queuehint.clock import now_s
-from queuehint.errors import QueueHintError
-from queuehint.operations import JOBS_AT_ONCE, LEASES_AT_ONCE, Announce, Exchange, Renew, Verdict
+from queuehint.errors import BackendUnavailableError, QueueHintError
+from queuehint.operations import JOBS_AT_ONCE, LEASES_AT_ONCE, Announce, Exchange, Operation, Renew, Verdict
 from queuehint.values.outcome import JobError, Outcome, OutcomeKind
 from queuehint.worker.companion import Companion, heard, is_stopped, settle_in
 from queuehint.worker.leases.begin_marks import SEEN_AFTER_S, BeginMarks
@@ -68,6 +69,8 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 5.0
 GIVE_BACK_AFTER_S = BLOCKED_S + 3.0
 """How long a loop has not turned until the helper gives back what has not begun: a thread of the worker comes first."""
+ENDS_WITHIN_S = 2.0
+"""How long a worker that ends in order may still run once it has said so."""
 
 _Lease = tuple[str, int]
 
@@ -119,6 +122,7 @@ class Renewer:
         self._backend = backend
         self._lease_ms: int = config["lease_ms"]
         self._lease_s = self._lease_ms / 1000
+        self._retry_s = min(1.0, self._lease_s / 15)
         self._abandon_after_s: float = config["abandon_after_s"]
         self._say = say
         self._worker: int = config["worker"]
@@ -138,6 +142,7 @@ class Renewer:
         self._stopped_s: float | None = None
         self._lets_go = False
         self._lock = threading.Lock()
+        self._leaving = threading.Lock()
 
     def take(self, lines: list[str]) -> None:
         """Process lines of the worker."""
@@ -206,7 +211,6 @@ class Renewer:
 
     def renew_for_ever(self) -> None:
         """Renew every third of a lease, sooner after a failure or with news of the loop, while the worker lives."""
-        retry_s = min(1.0, self._lease_s / 15)
         failures = 0
         next_s = now_s() + self._lease_s / 12
         while True:
@@ -230,7 +234,7 @@ class Renewer:
                 failures, pause_s = 0, self._lease_s / 3
             except QueueHintError as error:
                 self._say_failed(error)
-                failures, pause_s = failures + 1, retry_s * min(2**failures, 5)
+                failures, pause_s = failures + 1, self._retry_s * min(2**failures, 5)
             next_s = now_s() + pause_s
 
     def _say_failed(self, error: QueueHintError) -> None:
@@ -294,18 +298,32 @@ class Renewer:
 
     def leave(self) -> None:
         """Exit. Report the leases of a dead worker as lost, so that its jobs are retried at once."""
+        self._leaving.acquire()  # for good: one thread reports, and the other one must not exit meanwhile
         with self._lock:
             outcomes = [self._last_outcome(lease) for lease in self._held]
         with contextlib.suppress(Exception):
             signs_off = self._name is not None and not self._is_dismissed
             if (outcomes or signs_off) and self._is_orphan():
+                until_s = now_s() + self._lease_s
                 for begin in range(0, len(outcomes), JOBS_AT_ONCE):
                     settle = tuple(outcomes[begin : begin + JOBS_AT_ONCE])
-                    self._backend.call_sync(Exchange(f"renewer-{os.getpid()}", settle, pools=()))
+                    self._report(Exchange(f"renewer-{os.getpid()}", settle, pools=()), until_s)
                 if self._name is not None:
-                    self._backend.call_sync(Announce(self._name, host_name(), self._worker, 1, gone=True))
+                    self._report(Announce(self._name, host_name(), self._worker, 1, gone=True), until_s)
         # The other thread may be asking a store that is gone.
         os._exit(0)
+
+    def _report(self, operation: Operation[Any], until_s: float) -> None:
+        """Call the store, again and again while it cannot be reached: until the leases are over anyway."""
+        while True:
+            try:
+                self._backend.call_sync(operation)
+            except BackendUnavailableError:
+                if now_s() >= until_s:
+                    raise
+                time.sleep(self._retry_s)
+            else:
+                return
 
     def _last_outcome(self, lease: _Lease) -> Outcome:
         job_id, token = lease
@@ -315,8 +333,8 @@ class Renewer:
         return Outcome(job_id=job_id, token=token, kind=OutcomeKind.LOST, error=error)
 
     def _is_orphan(self) -> bool:
-        """Return whether the worker is dead. Its files are closed a moment before."""
-        until_s = now_s() + 2
+        """Return whether the worker is dead. Its files are closed a moment before, a longer one under load."""
+        until_s = now_s() + (ENDS_WITHIN_S if self._is_dismissed else self._lease_s)
         while os.getppid() == self._worker:
             if now_s() > until_s:
                 return False
