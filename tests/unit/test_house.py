@@ -47,7 +47,6 @@ def imports() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.heavy
 def test_no_module_imports_itself_by_way_of_others() -> None:
     found = imports()
@@ -107,7 +106,6 @@ def test_tests_import_for_type_checkers_only_names_missing_at_runtime() -> None:
     assert held == {"test_digest.py", "test_handler.py"}, "import it as it is used"
 
 
-@pytest.mark.slow
 @pytest.mark.heavy
 def test_operations_options_and_policy_are_named_in_few_files() -> None:
     """A change of one is a change of these files. The limits are what there is: they fall, and do not rise."""
@@ -119,7 +117,6 @@ def test_operations_options_and_policy_are_named_in_few_files() -> None:
         assert len(found) <= most, "\n".join(map(str, found))
 
 
-@pytest.mark.slow
 def test_operation_is_counted_in_code_and_not_in_prose(tmp_path: Path) -> None:
     (file := tmp_path / "module.py").write_text(
         '"""Cancel it."""\nfrom a import Weigh\n\ndef f(): return a.Get, ("Peek",)\n'
