@@ -519,5 +519,6 @@ def test_a_closed_proxy_leaves_nothing(proxy: Proxy) -> None:
     proxy.close()
     assert link.recv(1) == b""
     link.close()
+    assert [thread.name for thread in threads - set(threading.enumerate())].count(f"proxy-{proxy.port}") == 1
     assert set(threading.enumerate()) < threads
     assert is_refused(proxy.port)

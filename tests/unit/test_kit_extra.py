@@ -56,7 +56,6 @@ assert Scheduler.__module__ == queuehint.Scheduler.__module__ and queuehint.oper
 assert not [name for name in sys.modules if name.startswith("queuehint.testing")]
 sys.modules["redis"] = sys.modules["queuehint.backends.redis"] = None
 import importlib, pkgutil
-import pytest
 from queuehint import testing
 names = [module.name for module in pkgutil.walk_packages(testing.__path__, "queuehint.testing.")]
 for name in names:

@@ -639,6 +639,21 @@ def test_helper_of_a_dead_worker_ends_when_its_leases_do(monkeypatch: pytest.Mon
     assert here.calls
 
 
+@pytest.mark.parametrize("line, is_reported", [(".", True), ("!", False)], ids=["died", "ends in order"])
+def test_worker_that_is_gone_late_is_reported_if_it_died(
+    line: str, is_reported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_s = [0.0]
+    here = Leaving(monkeypatch, away=0)
+    here.renewer.take([line])
+    monkeypatch.setattr(renewer_module, "now_s", lambda: at_s[0])
+    monkeypatch.setattr(time, "sleep", lambda pause_s: at_s.__setitem__(0, at_s[0] + pause_s))
+    monkeypatch.setattr(os, "getppid", lambda: 0 if at_s[0] < 5 else 1)
+    with pytest.raises(SystemExit):
+        here.renewer.leave()
+    assert bool(here.calls) is is_reported
+
+
 def test_only_one_thread_of_a_helper_reports_and_exits(monkeypatch: pytest.MonkeyPatch) -> None:
     here = Leaving(monkeypatch, away=0)
     is_let = threading.Event()

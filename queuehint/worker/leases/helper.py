@@ -32,10 +32,10 @@ request that it came of: so what the worker extends then is what was renewed.
 
 It ends when its input ends. If the worker has died, it first reports the leases lost that it held, because the code
 that held them has ended, and signs the worker off: where the store cannot be reached, again until the leases are over.
-A worker whose loop has not turned for longer than
-`abandon_after`, while a job of it should have ended as long ago, is stuck in code that nothing inside its process can
-stop: the helper kills it. One that is stopped itself for that long (SIGSTOP, a debugger) works on nothing: its leases
-are not renewed any more until it goes on, so that others may have its jobs.
+A worker whose loop has not turned for longer than `abandon_after`, while a job of it should have ended as long ago, is
+stuck in code that nothing inside its process can stop: the helper kills it. One that is stopped itself for that long
+(SIGSTOP, a debugger) works on nothing: its leases are not renewed any more until it goes on, so that others may have
+its jobs.
 
 Jobs whose code has not begun while the loop of the worker does not turn are given back, where no thread of the worker
 does it because code holds the GIL. Which have begun is told by `BeginMarks`, in memory that both processes share.
@@ -71,6 +71,8 @@ GIVE_BACK_AFTER_S = BLOCKED_S + 3.0
 """How long a loop has not turned until the helper gives back what has not begun: a thread of the worker comes first."""
 ENDS_WITHIN_S = 2.0
 """How long a worker that ends in order may still run once it has said so."""
+GONE_WITHIN_S = 30.0
+"""How long one whose pipe has ended without that may still be there, on a machine under load."""
 
 _Lease = tuple[str, int]
 
@@ -333,8 +335,8 @@ class Renewer:
         return Outcome(job_id=job_id, token=token, kind=OutcomeKind.LOST, error=error)
 
     def _is_orphan(self) -> bool:
-        """Return whether the worker is dead. Its files are closed a moment before, a longer one under load."""
-        until_s = now_s() + (ENDS_WITHIN_S if self._is_dismissed else self._lease_s)
+        """Return whether the worker is dead. Its files are closed a moment before."""
+        until_s = now_s() + (ENDS_WITHIN_S if self._is_dismissed else GONE_WITHIN_S)
         while os.getppid() == self._worker:
             if now_s() > until_s:
                 return False
